@@ -25,7 +25,7 @@ from benchmarks.broker_clients import Clients, consume, one_record_requests, pro
 from benchmarks.broker_sides import PROPERTIES, delete_topic, new_topic
 from benchmarks.report import Report
 from kafkalog_broker import api
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.metrics.request_counts import RequestCounts, counting_dispatch
 from kafkalog_broker.testing import RunningBroker
 
 PARTITIONS = 4
@@ -97,7 +97,7 @@ def counting_s() -> float:
         return pieces
 
     best: dict[bool, float] = {}
-    runs: Mapping[bool, Any] = {False: serve, True: counted(serve, RequestCounts())}
+    runs: Mapping[bool, Any] = {False: serve, True: counting_dispatch(serve, RequestCounts())}
     for _ in range(20):
         for is_counted, run in runs.items():
             began = time.perf_counter()

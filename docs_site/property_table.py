@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkalog_broker.config.property_list import BROKER_PROPERTIES, OWN_PREFIX, TOPIC_PROPERTIES
+from kafkalog_broker.config.property_list import BROKER_PROPERTIES, TOPIC_PROPERTIES
+
+OWN_PREFIX = "kafkalog."
+"""First letters of the names of properties that only this broker has."""
 
 PAGE = Path(__file__).parent.parent / "docs" / "broker.md"
 

@@ -1,5 +1,5 @@
-"""A broker that Kafka clients can use, writing Kafka's own log directories.
+"""A Kafka-compatible broker that stores records in Kafka's own log directories.
 
-`protocol` turns bytes into requests and answers into bytes, `net` moves the bytes, `storage` and `groups` hold the
-state, `api` has one file per Kafka API. Nothing of the reader imports this package.
+`net` reads requests and writes responses, `protocol` decodes and encodes them, `api` has the handlers of Kafka's APIs,
+and `storage`, `groups`, `transactions` and `share` hold the state. kafkalog_spark does not import this package.
 """

@@ -9,7 +9,7 @@ from kafkalog_spark.errors import OptionError
 
 
 def main() -> int:
-    """The exit code: that of kafkalog_broker.cli.main, 2 without the packages that the broker needs."""
+    """Run the command, and return its exit code: 2 if a package that the broker needs is missing."""
     try:
         with importing():
             from kafkalog_broker import cli

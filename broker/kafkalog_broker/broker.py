@@ -1,7 +1,7 @@
-"""The parts of a running broker, as handlers see them.
+"""The parts of a running broker, which handlers of requests use.
 
-`server.py` makes the parts in the order of their dependencies, and the Broker once all of them exist. Parts do not know
-this class: each gets what it needs as arguments.
+`server.py` makes the parts in the order of their dependencies, and then the Broker. Parts do not use this class: each
+gets other parts as arguments.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Broker:
     lifecycle: Lifecycle
     cluster_id: str
     advertised: tuple[Listener, ...]  # the listeners as clients reach them, with bound ports
-    mirrored: str | None  # addresses of the cluster whose topics it mirrors; None if the topics are its own
+    mirror_source: str | None  # addresses of the mirrored cluster; None unless the broker serves a mirror
 
     workers: Workers
     apis: ServedApis
@@ -92,16 +92,17 @@ class Broker:
     """admin.topic_creation.ensure_topic, which this module may not import."""
 
     appender: Appender = field(init=False)
-    ensuring: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an internal topic is created
-    altering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while the configuration is changed
-    leaving: dict[str, asyncio.Event] = field(default_factory=dict)
-    """Topics whose directories are being renamed; a new topic of the same name waits for the event."""
-    described: tuple[BrokerConfig, dict[Any, bytes]] = field(init=False)
-    """Cache of DescribeConfigs, valid for one configuration."""
+    internal_topic_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an internal topic is created
+    alteration_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while configuration, quotas, SCRAM users or ACLs are altered."""
+    directory_renames: dict[str, asyncio.Event] = field(default_factory=dict)
+    """Deleted topics whose directories are being renamed. The creation of a topic of that name waits for the event."""
+    config_descriptions: tuple[BrokerConfig, dict[Any, bytes]] = field(init=False)
+    """Cache of DescribeConfigs: the configuration for which it is valid, and encoded responses."""
 
     def __post_init__(self) -> None:
         self.node_id = self.config.node_id
-        self.described = (self.config, {})
+        self.config_descriptions = (self.config, {})
         self.appender = Appender(self.workers, self.clock, self.flush_if_due)
         self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
 
@@ -111,7 +112,7 @@ class Broker:
         return self.current_config.get()
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """Put another configuration in force: for new connections immediately, for logs in steps."""
+        """Put another configuration in force: for new connections immediately, for logs step by step."""
         self.current_config.replace(config)
         yield from self.logs.updating_config(config)
 
@@ -136,34 +137,35 @@ class Broker:
         """Return the name of a topic. Raises BrokerError: unknown_topic_id."""
         return self.partitions.topic_name(topic_id)
 
-    async def save(self, what: str, save: Callable[..., object], *arguments: Any) -> None:
+    async def save(self, content: str, write: Callable[..., object], *arguments: Any) -> None:
         """Write a state file in a thread.
 
         Args:
-            what: The content, for the error message.
-            save: Writes the file.
-            arguments: Of `save`.
+            content: Name of the content, for the error message.
+            write: Function that writes the file.
+            arguments: Arguments of `write`.
 
         Raises:
             BrokerError: kafka_storage_error if the file cannot be written.
         """
         try:
-            await self.run_blocking(save, *arguments)
+            await self.run_blocking(write, *arguments)
         except OSError as error:
-            raise BrokerError(ErrorCode.kafka_storage_error, f"{what} could not be written: {error}") from None
+            raise BrokerError(ErrorCode.kafka_storage_error, f"{content} could not be written: {error}") from None
 
-    def check_not_mirrored(self, what: str) -> None:
-        """Refuse a change while topics mirror another cluster's.
+    def check_not_mirrored(self, refusal: str) -> None:
+        """Refuse a change of topics or records if the broker serves a mirror.
 
         Args:
-            what: The refused change, for the error message.
+            refusal: What is refused, such as "topics cannot be deleted", for the error message.
 
         Raises:
             BrokerError: policy_violation, which clients do not retry.
         """
-        if self.mirrored is not None:
+        if self.mirror_source is not None:
             raise BrokerError(
-                ErrorCode.policy_violation, f"{what}: this broker mirrors {self.mirrored} and is read-only; write there"
+                ErrorCode.policy_violation,
+                f"{refusal}: this broker mirrors {self.mirror_source} and is read-only; write there",
             )
 
     async def flush_if_due(self, log: Log) -> None:

@@ -4,9 +4,9 @@
     kafkalog-broker server.properties --override num.partitions=4  Kafka's own configuration file
     kafkalog-broker --log-dir ./mirror --mirror-of kafka1:9092     serves another cluster's topics, read-only
 
-A line on stdout reports that it serves. Logs go to stderr. SIGTERM and SIGINT stop it cleanly, a second signal
-immediately. Exit codes: 0 after a stop by signal; 1 if it could not start or all log directories have failed (a
-supervisor may start it again); 2 if the command line or the configuration is wrong.
+One line on stdout reports when the broker serves. Logs go to stderr. The first SIGTERM or SIGINT stops the broker
+cleanly, the second one immediately. Exit codes: 0 after a stop by signal; 1 if the broker could not start, or if it
+failed, so that a supervisor may start it again; 2 if the command line or the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
 if TYPE_CHECKING:
     from kafkalog_broker.broker import Broker
-    from kafkalog_broker.mirror.command import ServedMirror
+    from kafkalog_broker.mirror.served_mirror import ServedMirror
 
 ALL_TOPICS = ".*"
 _HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
@@ -55,44 +55,50 @@ _log = logging.getLogger(__name__)
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = Parser(
+    command_line = Parser(
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",
         epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand. "
         "The address is --host and --port, or the property listeners (for clients: advertised.listeners). "
         "Each line of the log ends with its logger; kafka-configs --entity-type broker-loggers sets its level.",
     )
-    made.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
-    made.add_argument(
+    command_line.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
+    command_line.add_argument(
         "--override", action="append", default=[], metavar="NAME=VALUE", help="set a property; may be repeated"
     )
-    made.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
-    made.add_argument("--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)")
-    made.add_argument("--port", type=_port, help="the same (default: 9092); 0 for any free port")
-    made.add_argument(
+    command_line.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
+    command_line.add_argument(
+        "--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)"
+    )
+    command_line.add_argument("--port", type=_port, help="port of --host (default: 9092); 0 for any free port")
+    command_line.add_argument(
         "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
         help="create a SCRAM user, unless it exists already; may be repeated",
     )  # fmt: skip
-    made.add_argument(
+    command_line.add_argument(
         "--metrics", type=_address, metavar="HOST:PORT",
         help="serve Prometheus metrics, /healthz and /readyz there, without TLS (needs the extra [metrics])",
     )  # fmt: skip
-    mirror = made.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
+    mirror = command_line.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
     mirror.add_argument("--mirror-of", metavar="HOST:PORT,...", help="nodes of the cluster whose topics are copied")
     mirror.add_argument(
-        "--mirror-topics", metavar="REGEX", default=ALL_TOPICS, help="topics whose whole name matches (all)"
+        "--mirror-topics", metavar="REGEX", default=ALL_TOPICS, help="topics whose whole name matches (default: all)"
     )
-    mirror.add_argument("--max-bytes-per-second", metavar="N", help="of records fetched; such as 50000000 or 50M")
+    mirror.add_argument("--max-bytes-per-second", metavar="N", help="limit of fetched bytes, such as 50000000 or 50M")
     mirror.add_argument(
         "-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client that copies"
     )
-    made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
-    made.add_argument(
-        "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
+    command_line.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)"
     )
-    made.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # for testing_support/control.py
-    made.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    return made
+    command_line.add_argument(
+        "--stop-at-eof",
+        action="store_true",
+        help="stop when stdin is closed, so that the broker ends with its parent process",
+    )
+    command_line.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # for testing_support/control.py
+    command_line.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    return command_line
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -117,12 +123,12 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
     if arguments.host is not None or arguments.port is not None:
         if arguments.properties is not None or "listeners" in overrides:
             raise ConfigError(
-                "--host and --port are for a broker without a configuration file and the property listeners"
+                "--host and --port cannot be combined with a configuration file or the property listeners"
             )
         port = _PORT if arguments.port is None else arguments.port
         overrides["listeners"] = f"PLAINTEXT://{format_address(arguments.host or _HOST, port)}"
     if arguments.mirror_of is not None:
-        overrides["auto.create.topics.enable"] = "false"  # its topics are those of the source
+        overrides["auto.create.topics.enable"] = "false"  # a mirror has only topics of the source
     if arguments.properties is not None:
         return BrokerConfig.from_properties(read_server_properties(arguments.properties), overrides)
     if not overrides.keys() & {"log.dirs", "log.dir"}:
@@ -137,14 +143,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = configuration(arguments)
         new_users = parse_add_scram(arguments.add_scram)
-        mirror = _mirror(arguments, config)
+        mirror = _make_mirror(arguments, config)
         if arguments.metrics is not None:
             with importing():
                 import kafkalog_broker.metrics.serving  # noqa: F401  to report a missing package now
     except (ConfigError, OptionError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
-    log_ignored(config)
+    log_ignored_properties(config)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(_serve(config, new_users, arguments, mirror))
@@ -153,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def log_ignored(config: BrokerConfig) -> None:
+def log_ignored_properties(config: BrokerConfig) -> None:
     """Log the properties that were set and have no effect."""
     for name in config.unknown():
         nearest = nearest_property(name)
@@ -164,7 +170,7 @@ def log_ignored(config: BrokerConfig) -> None:
         _log.info("without effect in this broker: %s", ", ".join(unused))
 
 
-def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror | None:
+def _make_mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror | None:
     """Return the mirror to run; None without --mirror-of. Raises OptionError."""
     if arguments.mirror_of is None:
         given = {
@@ -172,12 +178,13 @@ def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror
             "--max-bytes-per-second": arguments.max_bytes_per_second is not None,
             "-X": bool(arguments.X),
         }
-        if alone := ", ".join(name for name, is_given in given.items() if is_given):
-            raise OptionError(f"{alone} without --mirror-of has no effect", hint="give --mirror-of HOST:PORT, too")
+        if names := ", ".join(name for name, is_given in given.items() if is_given):
+            raise OptionError(f"{names} without --mirror-of has no effect", hint="give --mirror-of HOST:PORT, too")
         return None
     with importing():
         from kafkalog_broker.mirror.__main__ import parse_bytes
-        from kafkalog_broker.mirror.command import ServedMirror, serving_options
+        from kafkalog_broker.mirror.mirror_options import serving_options
+        from kafkalog_broker.mirror.served_mirror import ServedMirror
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)
@@ -194,10 +201,13 @@ async def _serve(
     arguments: argparse.Namespace,
     mirror: ServedMirror | None = None,
 ) -> int:
-    # A request with 200 thousand partitions, or a start with 10 thousand logs, makes a million objects. Collections in
-    # the meantime would traverse all of them several times.
+    # A request with 200 thousand partitions, or a start with 10 thousand logs, creates a million objects, which
+    # collections in the meantime would traverse several times.
     gc.set_threshold(*COLLECTIONS)
-    from kafkalog_broker.server import Options, Server  # here, so that a wrong configuration is reported quickly
+    from kafkalog_broker.server import (  # imported here, so that a wrong configuration is reported quickly
+        Options,
+        Server,
+    )
 
     options, control = Options(new_users, arguments.metrics, mirror, progress_logger()), None
     if arguments.control_fd is not None:
@@ -209,7 +219,7 @@ async def _serve(
     stop = asyncio.Event()
     server = await Server.start(config, options)
     broker = server.broker
-    controlled = None if control is None else asyncio.create_task(control.serve(server))
+    control_task = None if control is None else asyncio.create_task(control.serve(server))
     # The 50 thousand objects of modules are never freed. A full collection would hold the loop to traverse them.
     gc.freeze()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -229,13 +239,13 @@ async def _serve(
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    if controlled is not None:
-        controlled.cancel()
-    begun = time.monotonic()
+    if control_task is not None:
+        control_task.cancel()
+    stop_began = time.monotonic()
     await server.stop()
-    took_ms = (time.monotonic() - begun) * 1000
+    took_ms = (time.monotonic() - stop_began) * 1000
     has_blocked_threads = broker.remote is not None and await asyncio.to_thread(_has_blocked_threads)
-    code = _stopped(broker, config, took_ms)
+    code = _report_stop(broker, config, took_ms)
     if has_blocked_threads:
         # The interpreter would wait for threads that wait for remote storage. All logs are closed.
         _log.warning("a request to remote storage has no response yet and is abandoned")
@@ -251,13 +261,13 @@ def _has_blocked_threads() -> bool:
     from kafkalog_broker.remote.remote_log_manager import THREAD_NAMES  # loaded where there is remote storage
 
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAMES)]
-    until = time.monotonic() + _THREADS_END_S
+    deadline = time.monotonic() + _THREADS_END_S
     for thread in threads:
-        thread.join(max(until - time.monotonic(), 0))
+        thread.join(max(deadline - time.monotonic(), 0))
     return any(thread.is_alive() for thread in threads)
 
 
-def _stopped(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
+def _report_stop(broker: Broker, config: BrokerConfig, took_ms: float) -> int:
     """Report how the broker stopped, and return the exit code."""
     if broker.lifecycle.failed.is_set():
         why = broker.lifecycle.failure or f"all log directories have failed: {','.join(config.log_dirs)}"
@@ -287,15 +297,15 @@ def _wait_for_eof(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 
 def progress_logger(now_s: Callable[[], float] = time.monotonic) -> Callable[[object], None]:
     """Return a function that logs the progress of loading, at most once a second."""
-    last = now_s()
+    last_s = now_s()
 
-    def tell(progress: object) -> None:
-        nonlocal last
-        if now_s() - last >= 1:
-            last = now_s()
+    def log_progress(progress: object) -> None:
+        nonlocal last_s
+        if now_s() - last_s >= 1:
+            last_s = now_s()
             _log.info("loading logs: %s", progress)
 
-    return tell
+    return log_progress
 
 
 def _version() -> str:

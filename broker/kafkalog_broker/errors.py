@@ -160,11 +160,11 @@ class BrokerError(KafkalogError):
     Args:
         code: Kafka's error code.
         what: What is wrong with which value, and what was expected; the name of the code by default.
-        place: topic_partition, path, position or offset, as for KafkalogError. `at` can add them later.
+        location: topic_partition, path, position or offset, as for KafkalogError. `at` can add them later.
     """
 
-    def __init__(self, code: ErrorCode, what: str = "", **place: Any) -> None:
-        super().__init__(what or code.name, **place)
+    def __init__(self, code: ErrorCode, what: str = "", **location: Any) -> None:
+        super().__init__(what or code.name, **location)
         self.code = code
 
     @property
@@ -174,15 +174,15 @@ class BrokerError(KafkalogError):
 
 
 class MalformedRequest(BrokerError):
-    """The frame or request is not valid. The peer does not follow the protocol, so the connection is closed."""
+    """A frame or request is malformed. The connection is closed, because the peer does not follow the protocol."""
 
-    def __init__(self, what: str, **place: Any) -> None:
-        super().__init__(ErrorCode.invalid_request, what, **place)
+    def __init__(self, what: str, **location: Any) -> None:
+        super().__init__(ErrorCode.invalid_request, what, **location)
 
 
 class UnsupportedVersion(MalformedRequest):
-    """The API key or version is not served. As in Kafka, the connection is closed, except for ApiVersions."""
+    """An API key or version is not served. As in Kafka, the connection is closed, except after ApiVersions."""
 
-    def __init__(self, what: str, **place: Any) -> None:
-        super().__init__(what, **place)
+    def __init__(self, what: str, **location: Any) -> None:
+        super().__init__(what, **location)
         self.code = ErrorCode.unsupported_version

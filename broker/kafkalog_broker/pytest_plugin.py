@@ -1,7 +1,7 @@
 """The pytest fixture `kafkalog_broker`: each test gets a broker of its own.
 
 @pytest.mark.kafkalog(topics={"orders": 4}, security="SASL_SSL", users={"alice": "secret"})
-def test_who_gets_in(kafkalog_broker):
+def test_alice_can_produce(kafkalog_broker):
     producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, **kafkalog_broker.client("alice")})
 """
 

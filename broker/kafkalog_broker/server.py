@@ -1,4 +1,4 @@
-"""Starts and stops a broker: its parts in the order of their dependencies, and in reverse."""
+"""Start and stop of a broker. Parts start in the order of their dependencies and stop in reverse order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from kafkalog_broker.security.authorizer import Authorizer, guarded
 from kafkalog_broker.security.new_scram_users import NewUser
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
-from kafkalog_broker.startup.coordinators import begin_loading, load, make_coordinators
+from kafkalog_broker.startup.coordinators import begin_loading, load_coordinators, make_coordinators
 from kafkalog_broker.startup.credentials import Credentials, load_credentials, load_keys
 from kafkalog_broker.startup.loaded_logs import load_logs
 from kafkalog_broker.startup.open_transactions import settle_transactions
@@ -52,9 +52,9 @@ from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
     from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+    from kafkalog_broker.mirror.served_mirror import ServedMirror  # with aiokafka, which only a mirror needs
 
-TICK_S = 1.0  # interval of periodic work; each part checks whether its own interval has passed
+TICK_S = 1.0  # interval of PeriodicTasks.run_due; each part checks whether its own interval has passed
 
 CERTIFICATES_S = 5.0  # interval at which certificate files are checked for changes
 
@@ -68,7 +68,7 @@ class Options:
     Attributes:
         new_users: SCRAM users to create; an existing user keeps its password.
         metrics: Host and port at which metrics are served, or None.
-        mirror: Copies the topics of another cluster while they are served.
+        mirror: Mirror of another cluster's topics to run, or None.
         progress: Called with the progress of loading logs.
         clock: Time of all parts.
         scheduler: Runs timers of groups and share groups.
@@ -89,7 +89,7 @@ class Server:
     Attributes:
         broker: Its parts.
         network: Its listeners and connections.
-        periodic: What it does once a second.
+        periodic: Its periodic work.
         metrics_address: Host and port of the metrics, or None.
     """
 
@@ -148,7 +148,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     quotas, quotas_in_file = await _load_quotas(static_config, directories, clock, workers)
     await load_keys(credentials, workers, started)
     tls = Tls()
-    tls.use(await workers.run_blocking(tls.prepared, config.listener_security))
+    tls.use(await workers.run_blocking(tls.prepare, config.listener_security))
     flushes = LogFlushes(workers.begin_blocking)
     coordinators = make_coordinators(loaded, clock, options.scheduler, workers, flushes, started, is_mirror=is_mirror)
     telemetry = ClientInstances(clock.now_ms, static_config.telemetry_max_bytes, loaded.dynamic_configs.client_metrics)
@@ -160,9 +160,9 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         lifecycle=lifecycle,
         cluster_id=dirs.cluster_id,
         advertised=with_bound_ports(
-            static_config.advertised_listeners, {one.listener.name: one.listener.port for one in bound}
+            static_config.advertised_listeners, {opened.listener.name: opened.listener.port for opened in bound}
         ),
-        mirrored=None if mirror is None else mirror.source,
+        mirror_source=None if mirror is None else mirror.source,
         workers=workers,
         apis=ServedApis(),
         authorizer=authorizer,
@@ -211,9 +211,9 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         started.callback(remote.manager.begin_stop)
     loaded.logs.serve(workers.run_in_background)
     await network.serve()
-    # Runs before the network stops: a join that waits for its group would hold its connection for the whole grace time.
+    # Runs before the network stops, which would otherwise wait for pending joins until its grace time ends.
     started.callback(broker.groups.shutdown)
-    run_until_stop(started, load(coordinators, workers, lifecycle, is_mirror=is_mirror))
+    run_until_stop(started, load_coordinators(coordinators, workers, lifecycle, is_mirror=is_mirror))
     loaded.logs.cleaner.start()
     if mirror is not None:
         run_until_stop(started, _mirror_topics(mirror, broker))
@@ -232,7 +232,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
 async def _start_metrics(
     address: tuple[str, int], config: BrokerConfig, lifecycle: Lifecycle, workers: Workers, started: AsyncExitStack
 ) -> Metrics:
-    """Start to serve metrics. They report the progress of the start."""
+    """Start the metrics server, before all other parts, so that it reports the progress of the start."""
     from kafkalog_broker.metrics.serving import start_metrics
 
     names = [listener.name for listener in config.listeners]
@@ -242,9 +242,9 @@ async def _start_metrics(
 async def _bind(config: BrokerConfig, started: AsyncExitStack) -> list[BoundListener]:
     bound = []
     for listener in config.listeners:
-        one = await bind_listener(listener, config)
-        started.callback(one.close)
-        bound.append(one)
+        opened = await bind_listener(listener, config)
+        started.callback(opened.close)
+        bound.append(opened)
     return bound
 
 
@@ -258,7 +258,7 @@ async def _load_quotas(
         clock.monotonic_ms,
     )
     loaded: Quotas | None = await workers.run_blocking(file.load)
-    quotas.use(loaded or {})
+    quotas.replace_all(loaded or {})
     return quotas, file
 
 
@@ -275,21 +275,21 @@ def _make_network(
     if metrics is not None:
         dispatch = metrics.count(dispatch)
     network = Network(dispatch, static_config, open_files, broker.quotas.record_connection)
-    for one in bound:
-        name = one.listener.name
+    for opened in bound:
+        name = opened.listener.name
         security = static_config.listener_security[name]
         tls = None if security.tls is None else partial(broker.tls.of, name)
         new_gate = None if security.sasl is None else credentials.new_gate(name, broker.current_config)
-        network.add_listener(one, tls, new_gate)
+        network.add_listener(opened, tls, new_gate)
     network.update_config(broker.config)
     broker.current_config.subscribe(network.update_config)
     return network
 
 
 async def _mirror_topics(mirror: ServedMirror, broker: Broker) -> None:
-    async def forget(topic: str) -> None:
-        turn = TimeSlice()
-        async for _ in turn.spread(broker.groups.on_topics_deleted({topic})):
+    async def delete_offsets(topic: str) -> None:
+        time_slice = TimeSlice()
+        async for _ in time_slice.spread(broker.groups.on_topics_deleted({topic})):
             pass
 
-    await mirror.run(broker.logs, broker.topics, broker.workers, broker.clock, forget, broker.lifecycle.fail)
+    await mirror.run(broker.logs, broker.topics, broker.workers, broker.clock, delete_offsets, broker.lifecycle.fail)

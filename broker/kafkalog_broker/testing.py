@@ -39,11 +39,18 @@ __all__ = ["BrokerDied", "RunningBroker", "allow", "ask", "deny", "exchange", "f
 if TYPE_CHECKING:
     from kafkalog_broker.testing_support.security import SecurityForTests
 
-START_SECONDS = 60  # a start takes less than one, recovery of a large log longer
+START_SECONDS = 60  # enough for the recovery of a large log
 STOP_SECONDS = 60
-_SERVES = re.compile(r"serves (?P<addresses>\S+:\d+(?: and \S+:\d+)*), log\.dirs ")
+_SERVING_LINE = re.compile(r"serves (?P<addresses>\S+:\d+(?: and \S+:\d+)*), log\.dirs ")
+
+_TIERED_PROPERTIES = {
+    "remote.log.storage.system.enable": True, "remote.log.manager.task.interval.ms": 100,
+    "log.retention.check.interval.ms": 100,
+}  # fmt: skip
+"""Properties with which remote storage copies and deletes often enough for a test."""
 
 Topics = Mapping[str, int | Mapping[str, Any]]
+"""Number of partitions of each topic, or its configuration with the number as `partitions`."""
 
 
 class BrokerDied(RuntimeError):
@@ -128,51 +135,32 @@ class RunningBroker:
         self.properties.update(properties or {})
         if not self.port and "listeners" not in self.properties:
             self.port = kept_port(self)
-        security = self.security
-        protocol = "PLAINTEXT" if security is None else security.protocol
-        settings: dict[str, object] = {
-            "listeners": f"{protocol}://127.0.0.1:{self.port}",
-            "log.dirs": str(self.log_dir),
-        }
-        settings |= ({} if security is None else security.properties()) | self.properties
-        # -P: modules in the current directory are not imported.
-        command = [*self._command_prefix, sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
-        command += self.arguments
-        for name, value in settings.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            command += ["--override", f"{name}={text}"]
-        for user in [] if security is None else security.scram_users():
-            command += ["--add-scram", user]
+        settings = self._settings()
         control = self._channel.open() if self._control else None
         inherited = [] if control is None else [control.fileno()]
-        command += [f"--control-fd={number}" for number in inherited]
-        command += ["--metrics=127.0.0.1:0"] if self._metrics else []
-        # If the test runs from a source tree, the broker process must find the packages too.
-        roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
-        path = os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.log_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log:
             # stdin is a pipe that closes when this process ends for any reason; the broker then stops too.
             self._process = subprocess.Popen(
-                command,
+                self._command(settings, inherited),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for the tests
+                env={**os.environ, "PYTHONPATH": _python_path()},
+                start_new_session=True,  # Ctrl-C stops only the tests, which then stop the broker
                 pass_fds=inherited,
             )
         if control is not None:
             control.close()
         assert self._process.stdout is not None
         line = _first_line(self._process.stdout, START_SECONDS)
-        found = _SERVES.search(line)
-        if found is None:
+        serving = _SERVING_LINE.search(line)
+        if serving is None:
             code = self._process.poll()
             self.kill()
             state = "does not serve" if code is None else f"ended with {code}"
             raise BrokerDied(f"the broker {state}: {self.log()[-3000:] or line}")
-        addresses = [address.rpartition(":") for address in found["addresses"].split(" and ")]
+        addresses = [address.rpartition(":") for address in serving["addresses"].split(" and ")]
         self.host, self.port = addresses[0][0].strip("[]"), int(addresses[0][2])
         names = [text.partition("://")[0].upper() for text in str(settings["listeners"]).split(",")]
         self.ports = {name: int(port) for name, (_, _, port) in zip(names, addresses, strict=False)}
@@ -180,6 +168,30 @@ class RunningBroker:
         if self._control:
             self.clock.restore()
         return self.bootstrap
+
+    def _settings(self) -> dict[str, object]:
+        """Return all properties of the broker: those of its address and security, then the given ones."""
+        security = self.security
+        protocol = "PLAINTEXT" if security is None else security.protocol
+        settings: dict[str, object] = {
+            "listeners": f"{protocol}://127.0.0.1:{self.port}",
+            "log.dirs": str(self.log_dir),
+        }
+        return settings | ({} if security is None else security.properties()) | self.properties
+
+    def _command(self, settings: Mapping[str, object], inherited: Sequence[int]) -> list[str]:
+        """Return the command line. `inherited` has the file descriptor of the control channel, if there is one."""
+        # -P: modules in the current directory are not imported.
+        command = [*self._command_prefix, sys.executable, "-P", "-m", "kafkalog_broker", "--stop-at-eof"]
+        command += self.arguments
+        for name, value in settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--override", f"{name}={text}"]
+        for user in [] if self.security is None else self.security.scram_users():
+            command += ["--add-scram", user]
+        command += [f"--control-fd={number}" for number in inherited]
+        command += ["--metrics=127.0.0.1:0"] if self._metrics else []
+        return command
 
     def stop(self) -> None:
         """Stop the broker cleanly (SIGTERM). Raises RuntimeError if it takes too long or ends with an error."""
@@ -217,7 +229,7 @@ class RunningBroker:
         """Create ACLs made by `allow` and `deny`, by the CreateAcls API. Raises RuntimeError as `create_topic`."""
         from kafkalog_broker.protocol.client_messages import create_acls_request
 
-        creations = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
+        creations = [(*acl.pattern, *acl[1:]) for group in acls for acl in group]
         for result in self.ask(create_acls_request(creations)).results:
             if result.error_code:
                 raise RuntimeError(f"an ACL was refused: {result.error_code.name}: {result.error_message}")
@@ -287,7 +299,9 @@ class RunningBroker:
             self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self.kill() if error else self.stop()
 
 
@@ -329,16 +343,16 @@ def running_broker(
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-        from kafkalog_broker.config.authorizer_settings import CLASS, STANDARD, SUPER_USERS
+        from kafkalog_broker.config.authorizer_settings import AUTHORIZER_CLASS, STANDARD_AUTHORIZER, SUPER_USERS
         from kafkalog_broker.testing_support.security import ADMIN
 
-        properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
+        properties = {AUTHORIZER_CLASS: STANDARD_AUTHORIZER, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
     if tiered:
         folder = {}
         if tiered is not True:
             Path(tiered).mkdir(parents=True, exist_ok=True)
             folder = {"rsm.config.storage.root": os.fspath(tiered)}
-        properties = {**_TIERED, **folder, **(properties or {})}
+        properties = {**_TIERED_PROPERTIES, **folder, **(properties or {})}
     broker = RunningBroker(directory, properties, broker_security, control=True)
     try:
         with broker:
@@ -399,15 +413,14 @@ def allow(
 
 
 def deny(user: str, *operations: str, **named: Any) -> list[Acl]:
-    """Return ACLs that deny operations. Arguments are as for `allow`. Denials take precedence."""
+    """Return ACLs that deny operations; they take precedence over permissions. Arguments are as for `allow`."""
     return [acl._replace(permission=Permission.DENY) for acl in allow(user, *operations, **named)]
 
 
-_TIERED = {
-    "remote.log.storage.system.enable": True, "remote.log.manager.task.interval.ms": 100,
-    "log.retention.check.interval.ms": 100,
-}  # fmt: skip
-"""Properties with which remote storage copies and deletes often enough for a test."""
+def _python_path() -> str:
+    """Return PYTHONPATH with the directories of both packages, which a source tree does not install."""
+    roots = (Path(str(module.__file__)).resolve().parent.parent for module in (broker_errors, errors))
+    return os.pathsep.join([*dict.fromkeys(map(str, roots)), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:

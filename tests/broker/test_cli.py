@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from kafkalog_broker import cli
-from kafkalog_broker.cli import configuration, log_ignored, main, parser, progress_logger
+from kafkalog_broker.cli import configuration, log_ignored_properties, main, parser, progress_logger
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.event_loop import new_event_loop
@@ -70,7 +70,7 @@ def test_overrides_win_over_the_file_and_may_hold_equals_signs(tmp_path):
         (["--log-dir", "/x", "--override", "num.partitions=no"], "Invalid value no for configuration num.partitions"),
         (["--log-dir", "/x", "--override", "num.partitions"], "expected NAME=VALUE"),
         (["--log-dir", "/x", "--port", "1", "--override", "listeners=PLAINTEXT://:1"], "the property listeners"),
-        (["/x.properties", "--host", "::"], "without a configuration file"),
+        (["/x.properties", "--host", "::"], "cannot be combined with a configuration file"),
         (["/no/such/server.properties"], "cannot be read: No such file or directory"),
     ],
 )
@@ -94,7 +94,7 @@ def test_unknown_properties_of_the_file_are_named_with_the_nearest_known_name(tm
     file = tmp_path / "server.properties"
     file.write_text("log.dirs=/data\nnum.partition=4\nmax.decompressed.message.bytes=1000\nprocess.roles=broker\n")
     with caplog.at_level("INFO"):
-        log_ignored(config(str(file)))
+        log_ignored_properties(config(str(file)))
     assert caplog.messages == [
         "the unknown property max.decompressed.message.bytes is ignored",
         "the unknown property num.partition is ignored; did you mean num.partitions?",

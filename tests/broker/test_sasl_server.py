@@ -19,7 +19,7 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as HandshakeV0
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
-from kafkalog_broker.security.scram import salted
+from kafkalog_broker.security.scram import salt_password
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_broker.testing_support.client_requests import ask, frame_of
 from tests.broker.security.test_scram import final_of
@@ -184,7 +184,7 @@ def change(broker: RunningBroker, *, deletions: tuple[str, ...] = (), **password
         upsertions=tuple(
             alter.ScramCredentialUpsertion(
                 name=name, mechanism=1, iterations=4096, salt=salt,  # type: ignore[arg-type]
-                salted_password=salted("SCRAM-SHA-256", password, salt, 4096),
+                salted_password=salt_password("SCRAM-SHA-256", password, salt, 4096),
             )
             for name, password in passwords.items()
         ),

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.source import Source, parse_bootstrap
-from kafkalog_broker.protocol.mirror_messages import FetchCall, FetchFrom
+from kafkalog_broker.mirror.source import Source
+from kafkalog_broker.mirror.source_address import parse_bootstrap
+from kafkalog_broker.protocol.mirror_messages import SourceFetchPartition, SourceFetchRequest
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.mirror.helpers.mirrors import mirror_once
 from tests.interop.real_kafka import RealKafka, available
@@ -27,8 +28,8 @@ async def answers(bootstrap: str, topic_id: uuid.UUID, asked: list[tuple[int, in
     connection = await source.connect(parse_bootstrap(bootstrap)[0])
     found = []
     for offset, epoch in asked:
-        wanted = FetchFrom(topic_id, 0, offset, 1 << 20, -1, epoch)
-        call = FetchCall((0, -1), [(("orders", 0), wanted)], [], 0, 0, 1 << 20)
+        wanted = SourceFetchPartition(topic_id, 0, offset, 1 << 20, -1, epoch)
+        call = SourceFetchRequest((0, -1), [(("orders", 0), wanted)], [], 0, 0, 1 << 20)
         (one,) = (await connection.fetch(call, version, len(call.partitions))).partitions
         found.append((one.error, one.high_watermark, len(one.records) > 0, one.diverging))
     await connection.aclose()

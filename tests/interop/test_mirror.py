@@ -195,7 +195,7 @@ def test_where_the_logs_part_the_mirror_is_cut(
     kafka.stop()
     kafka.start()  # which begins a leader epoch
     send(kafka.bootstrap, topic, 700)
-    mirror_once(kafka.bootstrap, mirror, topic, settings=SMALL, most={FETCH: version})
+    mirror_once(kafka.bootstrap, mirror, topic, settings=SMALL, max_versions={FETCH: version})
     assert f"offsets {end} to {end + 499} here" in caplog.text
     assert log_data(mirror, topic) == log_data(kafka.data_dir, topic)
     assert epochs(mirror, topic) == epochs(kafka.data_dir, topic)

@@ -21,7 +21,7 @@ from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v0.request import SaslHandshakeRequest as HandshakeV0
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
-from kafkalog_broker.security.scram import salted
+from kafkalog_broker.security.scram import salt_password
 from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.security.test_scram import final_of
 from tests.interop.real_kafka import available, learnt, try_tool
@@ -149,7 +149,7 @@ def upsertion(
 ) -> Any:
     salt = b"0123456789abcdef"
     known = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}.get(mechanism, "SCRAM-SHA-256")
-    made = salted(known, password, salt, iterations) if key is None else key
+    made = salt_password(known, password, salt, iterations) if key is None else key
     return alter.ScramCredentialUpsertion(
         name=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=made  # type: ignore[arg-type]
     )  # fmt: skip

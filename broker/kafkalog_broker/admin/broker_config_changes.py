@@ -47,18 +47,21 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     for_all_brokers = change.name == ALL_BROKERS
     if not for_all_brokers:
         require_this_broker(broker, change.name, kind="Node id", alternative=",")
-    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
-    overrides = change.apply_to(default if for_all_brokers else own, BROKER_PROPERTIES)
+    of_all, of_this = broker.config.dynamic_default, broker.config.dynamic_broker
+    overrides = change.apply_to(of_all if for_all_brokers else of_this, BROKER_PROPERTIES)
     _check_dynamic(overrides, for_all_brokers=for_all_brokers)
     try:
-        config = broker.config.with_dynamic(*((overrides, own) if for_all_brokers else (default, overrides)))
+        if for_all_brokers:
+            config = broker.config.with_dynamic(overrides, of_this)
+        else:
+            config = broker.config.with_dynamic(of_all, overrides)
         async for topic in time_slice.spread(list(broker.topics)):
             if topic.configs:
                 LogConfig.of(config, topic.configs)  # raises if the topic's overrides contradict the new configuration
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, error.what) from None
     try:
-        tls = await broker.run_blocking(broker.tls.prepared, config.listener_security)
+        tls = await broker.run_blocking(broker.tls.prepare, config.listener_security)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, str(error)) from None
     _check_min_isr(change, overrides, for_all_brokers=for_all_brokers)
@@ -72,19 +75,20 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     # Only names are logged, because a value may be a password.
     names = ", ".join(sorted(overrides)) or "nothing is set"
     unserved = unserved_note(overrides, set(filter(is_served, overrides)))
-    whose = "all brokers" if for_all_brokers else f"broker {change.name}"
-    _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
+    brokers = "all brokers" if for_all_brokers else f"broker {change.name}"
+    _log.info("configuration of %s is changed: %s%s", brokers, names, unserved)
 
 
 def _check_dynamic(overrides: Mapping[str, str], *, for_all_brokers: bool) -> None:
-    """Raise BrokerError (INVALID_REQUEST) for a property that cannot be set this way.
+    """Raise BrokerError (INVALID_REQUEST) if a property cannot be changed dynamically, or not for all brokers.
 
-    Such a property is read only at the start, belongs to a listener, or is set for all brokers although it is a
-    property of a single one. Unknown listener properties are refused as well; Kafka accepts them for plugins.
+    Security properties can be changed for single listeners only. Unknown properties of listeners are refused; Kafka
+    accepts them for plugins.
     """
-    known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
-    _refuse(_NOT_DYNAMIC, [n for n, definition in known.items() if definition.read_only or n.startswith("listener")])
-    per_broker = [name for name, definition in known.items() if definition.update is Update.PER_BROKER]
+    defined = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
+    not_dynamic = [name for name, definition in defined.items() if definition.read_only or name.startswith("listener")]
+    _refuse(_NOT_DYNAMIC, not_dynamic)
+    per_broker = [name for name, definition in defined.items() if definition.update is Update.PER_BROKER]
     # Apart from cordoned.log.dirs, the properties of single brokers configure the security of listeners.
     _refuse(_PER_LISTENER_ONLY, [name for name in per_broker if not name.startswith("cordoned.")])
     _refuse(_PER_BROKER_ONLY, per_broker if for_all_brokers else ())

@@ -21,7 +21,7 @@ async def alter_client_metrics(broker: Broker, change: ResourceChange) -> None:
         BrokerError: POLICY_VIOLATION for a subscription beyond MAX_SUBSCRIPTIONS, INVALID_REQUEST, INVALID_CONFIG or
             KAFKA_STORAGE_ERROR.
     """
-    subscriptions = broker.dynamic_configs.of[CLIENT_METRICS]
+    subscriptions = broker.dynamic_configs.resources[CLIENT_METRICS]
     if change.name not in subscriptions and len(subscriptions) >= MAX_SUBSCRIPTIONS:
         raise BrokerError(
             ErrorCode.policy_violation,
@@ -35,5 +35,5 @@ async def alter_client_metrics(broker: Broker, change: ResourceChange) -> None:
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_config, error.what) from None
     if not change.validate_only:
-        await broker.save("the change", broker.dynamic_configs.save_of, CLIENT_METRICS, change.name, overrides)
+        await broker.save("the change", broker.dynamic_configs.save_resource, CLIENT_METRICS, change.name, overrides)
         _log.info("configuration of %s %.200s is now %.1000s", CLIENT_METRICS, change.name, overrides)

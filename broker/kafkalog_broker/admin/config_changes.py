@@ -43,7 +43,7 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
     topic_overrides: dict[str, Mapping[str, str]] = {}
     topic_positions: list[int] = []  # in `errors`
     occurrences = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
-    async with broker.altering:  # one request at a time, because a change is relative to the present overrides
+    async with broker.alteration_lock:  # one request at a time, because a change is relative to the present overrides
         async for resource in time_slice.spread(body.resources):
             type_code, name = resource.resource_type, resource.resource_name
             try:

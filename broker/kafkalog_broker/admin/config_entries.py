@@ -10,7 +10,7 @@ from kafkalog_broker.admin.config_resources import ALL_BROKERS, ConfigResourceTy
 from kafkalog_broker.admin.logger_levels import effective_level_name, loggers
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.client_metrics_properties import CLIENT_METRICS_PROPERTIES, client_metrics_value
-from kafkalog_broker.config.definition import Property, Source, format_value
+from kafkalog_broker.config.definition import Property, Source, SourcedValue, format_value
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
 from kafkalog_broker.config.group_properties import BROKER_DEFAULTS_OF_GROUPS, GROUP_PROPERTIES
 from kafkalog_broker.config.listener_security import listener_property
@@ -20,7 +20,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 
 
 class Synonym(NamedTuple):
-    """A source of a property's value. Field names are those of the protocol."""
+    """A property and its value in one source. Field names are those of the protocol."""
 
     name: str
     value: str | None
@@ -41,10 +41,6 @@ class ConfigEntry(NamedTuple):
     config_type: int = 0  # unknown
     documentation: str | None = ""
     synonyms: tuple[Synonym, ...] = ()
-
-
-SourceValue = tuple[str, str | None, Source]
-"""A property name with its value and the source of the value, as `config` lists them."""
 
 
 def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
@@ -94,14 +90,14 @@ def broker_entries(broker: Broker) -> list[ConfigEntry]:
         definition = replace(BROKER_PROPERTIES[listener_property(name) or ""], name=name)
         sources = config.sources(name)
         # As in Kafka, they are listed as read-only even if they can be altered.
-        entries.append(_entry(definition, definition.text_of(sources[0][1]), sources, read_only=True))
+        entries.append(_entry(definition, definition.text_of(sources[0].text), sources, read_only=True))
     return entries
 
 
 def _all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
-    """Return the overrides that were set for all brokers: nothing else is shared by them."""
+    """Return the overrides that were set for all brokers; brokers share no other configuration."""
     return [
-        _entry(definition, definition.text_of(text), [(name, text, Source.DYNAMIC_DEFAULT_BROKER)])
+        _entry(definition, definition.text_of(text), [SourcedValue(name, text, Source.DYNAMIC_DEFAULT_BROKER)])
         for name, text in sorted(broker.config.dynamic_default.items())
         if (definition := BROKER_PROPERTIES.get(name)) is not None
     ]
@@ -110,15 +106,15 @@ def _all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
 def _group_entries(broker: Broker, name: str) -> list[ConfigEntry]:
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
-    overrides = broker.dynamic_configs.of_group(name)
+    overrides = broker.dynamic_configs.group_overrides(name)
     entries = []
     for key, definition in GROUP_PROPERTIES.items():
-        sources: list[SourceValue] = [(key, overrides.get(key), Source.GROUP)] if key in overrides else []
+        sources = [SourcedValue(key, overrides[key], Source.GROUP)] if key in overrides else []
         if key in BROKER_DEFAULTS_OF_GROUPS:
             sources += broker.config.sources(BROKER_DEFAULTS_OF_GROUPS[key])
         else:
-            sources.append((key, definition.default, Source.DEFAULT))
-        entries.append(_entry(definition, sources[0][1], sources))
+            sources.append(SourcedValue(key, definition.default, Source.DEFAULT))
+        entries.append(_entry(definition, sources[0].text, sources))
     return entries
 
 
@@ -126,16 +122,17 @@ def _client_metrics_entries(broker: Broker, name: str) -> list[ConfigEntry]:
     """Return the properties of a subscription. One that does not exist has all defaults, as in Kafka."""
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
-    overrides = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {})
+    overrides = broker.dynamic_configs.resources[CLIENT_METRICS].get(name, {})
     entries = []
     for key, definition in CLIENT_METRICS_PROPERTIES.items():
         text = format_value(client_metrics_value(key, overrides))
-        entries.append(_entry(definition, text, [(key, text, Source.CLIENT_METRICS)] if key in overrides else []))
+        sources = [SourcedValue(key, text, Source.CLIENT_METRICS)] if key in overrides else []
+        entries.append(_entry(definition, text, sources))
     return entries
 
 
 def _entry(
-    definition: Property, text: str | None, sources: list[SourceValue], *, read_only: bool = False
+    definition: Property, text: str | None, sources: list[SourcedValue], *, read_only: bool = False
 ) -> ConfigEntry:
     hidden = definition.is_sensitive
     synonyms = tuple(Synonym(name, None if hidden else value, int(source)) for name, value, source in sources)

@@ -6,7 +6,7 @@ import enum
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.topic import Topic, check_topic_name
 
@@ -37,7 +37,7 @@ def authorize_config(request: Request, operation: Operation, kind: ConfigResourc
     """Raise BrokerError, with Kafka's message, if the sender may not perform `operation` on the configuration."""
     resource = _RIGHTS_BY_RESOURCE.get(kind, ResourceType.CLUSTER)
     if not request.may(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name):
-        raise BrokerError(*REFUSALS[resource])
+        raise BrokerError(*DENIALS[resource])
 
 
 def require_topic(broker: Broker, name: str, message: str = "") -> Topic:

@@ -22,11 +22,11 @@ async def alter_group_config(broker: Broker, change: ResourceChange) -> None:
     """
     if not change.name:
         raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-    overrides = change.apply_to(broker.dynamic_configs.of_group(change.name), GROUP_PROPERTIES)
+    overrides = change.apply_to(broker.dynamic_configs.group_overrides(change.name), GROUP_PROPERTIES)
     try:
         check_group_properties(overrides, config=broker.config)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_config, error.what) from None
     if not change.validate_only:
-        await broker.save("the change", broker.dynamic_configs.save_of, GROUPS, change.name, overrides)
+        await broker.save("the change", broker.dynamic_configs.save_resource, GROUPS, change.name, overrides)
         _log.info("configuration of %s %.200s is now %.1000s", GROUPS, change.name, overrides)

@@ -45,13 +45,15 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
     failed = await create_logs(broker, new_logs)
     if failed:
         deleted = [
-            (one.logs.topic, one.logs.partitions.start) for one in failed if await delete_created_logs(broker, one.logs)
+            (failure.logs.topic, failure.logs.partitions.start)
+            for failure in failed
+            if await delete_created_logs(broker, failure.logs)
         ]
         await broker.run_blocking(broker.topics.undo_add_partitions, deleted)
     outcomes: dict[str, Outcome] = {**dict(zip(admitted, registered, strict=True)), **over_quota}
-    for one in failed:
-        topic = one.logs.topic
-        outcomes[topic.name] = one.response_error(f"partitions cannot be added to topic {topic.name}")
+    for failure in failed:
+        topic = failure.logs.topic
+        outcomes[topic.name] = failure.response_error(f"partitions cannot be added to topic {topic.name}")
     for logs in new_logs:
         topic = logs.topic
         if outcomes[topic.name] is topic:

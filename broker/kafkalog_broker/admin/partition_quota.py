@@ -16,7 +16,7 @@ Raises:
 
 
 def free_of_charge(partitions: int) -> None:
-    """Charge nothing: for changes by the broker itself, and for all clients if there are no quotas."""
+    """Do nothing: the Charge of changes by the broker itself, and of all clients if there are no quotas."""
 
 
 async def charge_each(charge: Charge, partitions_by_topic: Mapping[str, int]) -> Mapping[str, BrokerError]:

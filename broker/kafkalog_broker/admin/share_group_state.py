@@ -1,8 +1,8 @@
 """Changes to share groups that involve both coordinators.
 
-The group coordinator records which share partitions have state, and the share coordinator keeps that state. A change
-begins in the group, continues in the state of its share partitions, and ends in the group. A change that a crash
-interrupts is completed when it is requested again.
+The group coordinator records which share partitions have state, and the share coordinator keeps that state. A change is
+first recorded as begun by the group coordinator, then made by the share coordinator, then recorded as complete. If a
+crash interrupts a change, the next such request completes it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ async def initialize_share_partitions(
         group_id: Share group.
         state_epoch: Epoch of the new state.
         topics: Topics with the partitions to initialize.
-        from_start: Begin at offset 0 instead of where share.auto.offset.reset says.
+        from_start: Start at offset 0, whatever share.auto.offset.reset is.
     """
-    time_slice, done = TimeSlice(), True
+    time_slice, is_initialized = TimeSlice(), True
     start_offset = 0 if from_start else NO_START_OFFSET
     try:
         await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
@@ -43,9 +43,9 @@ async def initialize_share_partitions(
                 broker.share_coordinator.initialize(key, state_epoch, start_offset)
     except BrokerError as error:
         _log.warning("share group %.200r: cannot initialize the state of share partitions: %s", group_id, error)
-        done = False
+        is_initialized = False
     try:
-        if done:
+        if is_initialized:
             broker.groups.initialize_share_group_state(group_id, topics)
         else:
             broker.groups.uninitialize_share_group_state(group_id, topics)

@@ -46,7 +46,7 @@ async def create_topics(
         return [outcomes[new.name] for new in new_topics]
     for topic in topics:
         # Wait until the directories of a deleted topic with this name are renamed.
-        while (renamed := broker.leaving.get(topic.name)) is not None:
+        while (renamed := broker.directory_renames.get(topic.name)) is not None:
             await renamed.wait()
     registered = await write_registry(broker, broker.topics.create_all, topics)
     outcomes |= {topic.name: outcome for topic, outcome in zip(topics, registered, strict=True)}
@@ -55,12 +55,12 @@ async def create_topics(
     ]
     failed = await create_logs(broker, new_logs)
     if failed:
-        deleted = [one.logs.topic for one in failed if await delete_created_logs(broker, one.logs)]
+        deleted = [failure.logs.topic for failure in failed if await delete_created_logs(broker, failure.logs)]
         await broker.run_blocking(broker.topics.delete_registered, deleted)
         await broker.run_blocking(broker.logs.forget_deleted, deleted)  # their logs are already deleted
-        for one in failed:
-            name = one.logs.topic.name
-            outcomes[name] = one.response_error(f"topic {name} cannot be created")
+        for failure in failed:
+            name = failure.logs.topic.name
+            outcomes[name] = failure.response_error(f"topic {name} cannot be created")
     async for logs in time_slice.spread(new_logs):
         if outcomes[logs.topic.name] is logs.topic:
             unserved = unserved_note(logs.topic.configs, served_topic_properties())
@@ -76,7 +76,7 @@ async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapp
 
     Concurrent calls create it once. It has one replica, whatever default.replication.factor is. Raises BrokerError.
     """
-    async with broker.ensuring:
+    async with broker.internal_topic_lock:
         topic = broker.topics.get(name)
         if topic is not None:
             return topic

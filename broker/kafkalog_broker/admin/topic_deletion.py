@@ -16,7 +16,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, combine_removals
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import Outcome
-from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
                 broker.transactions.close_all()
             elif topic.name == OFFSETS_TOPIC:
                 broker.groups.close_all()
+            elif topic.name == SHARE_STATE_TOPIC:
+                broker.share_coordinator.close_all()
             _log.info("topic %s is deleted", topic.name)
         outcomes: dict[str, Outcome] = {**dict(zip(admitted, registered, strict=True)), **over_quota}
         if not topics:
@@ -74,12 +76,12 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
 def _names_reserved(broker: Broker, names: Sequence[str]) -> Iterator[None]:
     """Let the creation of topics with these names wait until the directories of the deleted ones are renamed."""
     renamed = asyncio.Event()
-    reserved = [name for name in names if broker.leaving.setdefault(name, renamed) is renamed]
+    reserved = [name for name in names if broker.directory_renames.setdefault(name, renamed) is renamed]
     try:
         yield
     finally:
         for name in reserved:
-            del broker.leaving[name]
+            del broker.directory_renames[name]
         renamed.set()
 
 

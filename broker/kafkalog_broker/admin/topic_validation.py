@@ -15,7 +15,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.topic import Topic
 
 DEFAULT = -1
-"""Number of partitions or replicas that stands for the broker's default."""
+"""As a number of partitions or replicas: the broker's default."""
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # ReplicationControlManager.MAX_PARTITIONS_PER_BATCH
 

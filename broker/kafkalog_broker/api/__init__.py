@@ -25,7 +25,7 @@ def load_all() -> Mapping[int, Api]:
     Raises:
         ValueError: If an API key is registered twice.
     """
-    for name in sorted(found.name for found in pkgutil.walk_packages(__path__, f"{__name__}.")):
+    for name in sorted(module.name for module in pkgutil.walk_packages(__path__, f"{__name__}.")):
         importlib.import_module(name)
     for served in registry().values():
         if served.on_error is None and served.key not in _ERRORS_PER_ITEM_ONLY:

@@ -1,7 +1,7 @@
 """Metrics that clients push (KIP-714).
 
-71 GetTelemetrySubscriptions, version 0: which metrics a client has to push, and how often.
-72 PushTelemetry, version 0: the metrics, in OpenTelemetry's format.
+71 GetTelemetrySubscriptions, version 0: names of the metrics that a client should push, and the interval.
+72 PushTelemetry, version 0: metrics of a client in OpenTelemetry's format.
 
 ApiVersions lists both only while the broker serves metrics, like a Kafka broker with a receiver for client metrics.
 Requests of clients that do not check ApiVersions are served in any case.
@@ -40,5 +40,5 @@ async def push_telemetry(request: Request, broker: Broker) -> Any:
     body, telemetry = request.entity, broker.telemetry
     instance = telemetry.push(request)
     if body.metrics and telemetry.receiver is not None:
-        await telemetry.receiver.received(instance, body.compression_type, bytes(body.metrics))
+        await telemetry.receiver.receive(instance, body.compression_type, bytes(body.metrics))
     return respond(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS, ResourceType
+from kafkalog_broker.protocol.acls import DENIAL_MESSAGES, ResourceType
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.security.api_rights import RIGHTS
@@ -28,7 +28,7 @@ def default_error_response(request: Request, code: ErrorCode) -> Any:
     if request.api_key in _SHARE_STATE_APIS:
         return error_response(request, code)
     if request.api_key in _QUORUM_APIS:
-        return error_response(request, code, TEXTS.get(code))
+        return error_response(request, code, DENIAL_MESSAGES.get(code))
     return error_response(request, code, denial_message(request, code))
 
 
@@ -46,7 +46,7 @@ def denial_message(request: Request, code: ErrorCode) -> str | None:
     It names the missing right on the cluster. Kafka's message also contains the printed form of an internal object.
     """
     if code is ErrorCode.cluster_authorization_failed:
-        for right in RIGHTS[request.api_key].of(request):
+        for right in RIGHTS[request.api_key].of_request(request):
             if right.resource is ResourceType.CLUSTER:
                 return f"The request needs {right.operation.name} permission."
     return NO_AUTHORIZER if code is ErrorCode.security_disabled else None

@@ -15,9 +15,9 @@ from kafkalog_broker.protocol.responses import entity, respond, result_layout, s
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 PartitionResult = Callable[[Any, Any], Mapping[str, Any]]
-"""Function from a topic struct and a partition struct (or index) of a request to the fields of the partition's result.
+"""Function that returns the fields of a partition's result, given its topic struct and its struct (or index).
 
-The fields that identify the partition are added to them. A BrokerError becomes the result's error code and message.
+Fields that identify the partition are added. If the function raises BrokerError, the result has its code and message.
 """
 
 
@@ -48,13 +48,13 @@ async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionRes
         layout, partitions = result_layout(struct, topic_struct), []
         async for partition in time_slice.spread(getattr(topic, layout.request_array)):
             partition_struct: Any = type(partition)
-            names = result_layout(layout.element, partition_struct).names
-            fields = {name: getattr(partition, name, partition) for name in names}
+            copied_fields = result_layout(layout.element, partition_struct).copied_fields
+            fields = {name: getattr(partition, name, partition) for name in copied_fields}
             try:
                 fields |= result(topic, partition)
             except BrokerError as error:
                 fields |= {"error_code": error.code, "error_message": error.what}
             partitions.append(entity(layout.element, **fields))
-        topic_fields = {name: getattr(topic, name) for name in layout.names}
+        topic_fields = {name: getattr(topic, name) for name in layout.copied_fields}
         results.append(entity(struct, **topic_fields, **{layout.results or "": partitions}))
     return results

@@ -1,1 +1,1 @@
-"""Configuration: Kafka's properties, their defaults, and what this broker makes of them."""
+"""Configuration: Kafka's properties with their defaults and checks, and the settings that are derived from them."""

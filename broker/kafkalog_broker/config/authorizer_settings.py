@@ -8,13 +8,13 @@ from typing import Self
 
 from kafkalog_broker.config.definition import NO_JAVA, invalid_value
 
-CLASS = "authorizer.class.name"
-STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER_CLASS = "authorizer.class.name"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 
 AUTHORIZER_PROPERTIES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
-"""Properties that the authorizer reads itself; Kafka's broker does not define them."""
+"""Properties that Kafka's authorizer defines, not its broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,22 @@ class AuthorizerSettings:
             properties: Properties of the start.
 
         Returns:
-            None without an authorizer: then everyone may perform all operations.
+            None without an authorizer; everyone may then perform all operations.
 
         Raises:
             ConfigError: If the class is not supported or a super user is malformed.
         """
         if not class_name:
             return None
-        if class_name != STANDARD:
-            raise invalid_value(CLASS, class_name, NO_JAVA, f"the supported authorizer is {STANDARD}")
+        if class_name != STANDARD_AUTHORIZER:
+            raise invalid_value(
+                AUTHORIZER_CLASS, class_name, NO_JAVA, f"the supported authorizer is {STANDARD_AUTHORIZER}"
+            )
         texts = (text.strip() for text in properties.get(SUPER_USERS, "").split(";"))
         super_users = frozenset(filter(None, texts))
-        wrong = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
-        if wrong is not None:
+        malformed = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
+        if malformed is not None:
             why = "expected a string in format principalType:principalName"
-            raise invalid_value(SUPER_USERS, wrong, why, "for example super.users=User:admin;User:CN=ops,O=Example")
-        # As Java's Boolean.valueOf: anything but true is false.
+            raise invalid_value(SUPER_USERS, malformed, why, "for example super.users=User:admin;User:CN=ops,O=Example")
+        # As with Java's Boolean.valueOf, any text other than true is false.
         return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")

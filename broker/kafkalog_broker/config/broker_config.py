@@ -8,8 +8,14 @@ The properties come from server.properties, the command line and dynamic changes
     config.text("log.retention.hours") # "24"
     config.sources("num.partitions")   # [("num.partitions", "1", Source.DEFAULT)]
 
-There are four layers; the first that has a property determines its value: set for this broker while it runs, set for
-all brokers while they run, set at the start, Kafka's defaults. A change makes a new BrokerConfig (`with_dynamic`).
+The first of four layers that has a property determines its value:
+
+1. properties that were set for this broker while it ran,
+2. properties that were set for all brokers while they ran,
+3. properties of the start,
+4. Kafka's defaults.
+
+A BrokerConfig is immutable; a change of dynamic properties makes a new one (`with_dynamic`).
 """
 
 from __future__ import annotations
@@ -21,8 +27,8 @@ from typing import Any, Self
 
 from kafkalog_broker.config.authorizer_settings import AUTHORIZER_PROPERTIES, AuthorizerSettings
 from kafkalog_broker.config.broker_config_checks import check_together
-from kafkalog_broker.config.combined_properties import PARTS, combined_properties
-from kafkalog_broker.config.definition import ConfigError, Source
+from kafkalog_broker.config.combined_properties import CONTRIBUTING_PROPERTIES, combined_properties
+from kafkalog_broker.config.definition import ConfigError, Source, SourcedValue
 from kafkalog_broker.config.listener_security import (
     LISTENER_PROPERTIES,
     ListenerSecurity,
@@ -35,16 +41,17 @@ from kafkalog_broker.config.property_relatives import listed_relatives, relative
 from kafkalog_broker.config.refused_properties import REFUSED
 from kafkalog_broker.config.remote_storage_settings import MetadataTopic, plugin_prefixes
 
-DEFAULT_NODE_ID = "1"  # Kafka has no default, but the only broker of a cluster needs no distinct ID
+DEFAULT_NODE_ID = "1"  # Kafka has no default; the only broker of a cluster needs no particular ID
 MIN_ISR = "min.insync.replicas"
-"""Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
+"""Property that is always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Values of all properties that this broker acts on. Attributes have Kafka's names in snake_case.
 
-    Only properties that code reads may be attributes, because `without_effect` reports all others. A test checks this.
+    Only properties that the code reads may be attributes, because `without_effect` reports all others. A test checks
+    this.
 
     Attributes:
         static: Properties that were set at the start, as text.
@@ -60,7 +67,7 @@ class BrokerConfig:
     listeners: tuple[Listener, ...]  # those that the broker opens, without the controller's
     advertised_listeners: tuple[Listener, ...]  # ports may still be 0: listeners.with_bound_ports
     listener_security: Mapping[str, ListenerSecurity]  # by listener name
-    authorizer: AuthorizerSettings | None  # None: no authorization
+    authorizer: AuthorizerSettings | None  # None without authorization
     remote_log_metadata_topic: MetadataTopic
     log_dirs: tuple[str, ...]
     log_retention_ms: int
@@ -248,9 +255,8 @@ class BrokerConfig:
         for name in unknown_names(static):
             if name in overrides or is_dangerous(name):
                 raise unknown_property(name)
-        for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
-            if one not in static:
-                static[one] = static.get(other, DEFAULT_NODE_ID)
+        static.setdefault("node.id", static.get("broker.id", DEFAULT_NODE_ID))
+        static.setdefault("broker.id", static["node.id"])
         return cls._build(static, {}, {})
 
     def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> Self:
@@ -261,9 +267,10 @@ class BrokerConfig:
     def _build(cls, static: Mapping[str, str], default: Mapping[str, str], broker: Mapping[str, str]) -> Self:
         default = {MIN_ISR: static.get(MIN_ISR, BROKER_PROPERTIES[MIN_ISR].default or ""), **default}
         layers = (broker, default, static)
-        fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
-        if fixed:
-            raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", name=fixed[0])
+        not_dynamic = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
+        if not_dynamic:
+            names = ", ".join(not_dynamic)
+            raise ConfigError(f"Cannot update these configs dynamically: [{names}]", name=not_dynamic[0])
         ignored = {*unknown_names(static), *(name for name in static if name.startswith(plugin_prefixes(layers)))}
         for layer in layers:
             for name, text in layer.items():
@@ -276,40 +283,40 @@ class BrokerConfig:
             if name in BROKER_PROPERTIES:
                 values[entry.name] = BROKER_PROPERTIES[name].parse(texts[name])
         values.update(combined_properties(layers))
-        made = cls(static=dict(static), dynamic_default=dict(default), dynamic_broker=dict(broker), **values)
-        check_together(made._value)
-        return made
+        config = cls(static=dict(static), dynamic_default=dict(default), dynamic_broker=dict(broker), **values)
+        check_together(config._value)
+        return config
 
     def text(self, name: str) -> str | None:
         """Return a property's text as DescribeConfigs shows it, or None if it is not set and has no default.
 
-        A relative (log.retention.minutes for log.retention.ms) that was set while the broker runs hides the value that
-        was set at the start.
+        If a relative of the property (log.retention.minutes for log.retention.ms) was set while the broker ran, the
+        value of the start is not shown.
         """
         for layer in self._layers[:2]:
             if name not in layer and any(relative in layer for relative in listed_relatives(name)):
                 return BROKER_PROPERTIES[name].default
         return BROKER_PROPERTIES[name].text_of(first_value(self._layers, name))
 
-    def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
-        """Return the sources of the value of `name` in descending precedence: (property, text as given, layer).
+    def sources(self, name: str) -> list[SourcedValue]:
+        """Return the sources of the value of `name` in descending precedence.
 
         Within a layer these are `name` and its relatives (log.retention.minutes for log.retention.ms). As in Kafka
         (ConfigHelper.configSynonyms), sources before the first one of `name` itself are left out: with only
         log.retention.hours set, log.retention.ms has no source.
         """
-        own = listener_property(name)  # a property of all listeners is a source of one listener's
-        group = listed_relatives(name) if own is None else (name, own)
-        found: list[tuple[str, str | None, Source]] = []
+        general = listener_property(name)  # the property of all listeners, if `name` is one of a single listener
+        group = listed_relatives(name) if general is None else (name, general)
+        values: list[SourcedValue] = []
         sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
         for source, layer in zip(sources, self._layers, strict=True):
-            found += [(relative, layer[relative], source) for relative in group if relative in layer]
+            values += [SourcedValue(relative, layer[relative], source) for relative in group if relative in layer]
         for relative in group:
             default = BROKER_PROPERTIES[relative].default if relative in BROKER_PROPERTIES else None
             if default is not None:
-                found.append((relative, default, Source.DEFAULT))
-        first = next((at for at, entry in enumerate(found) if entry[0] == name), len(found))
-        return found[first:]
+                values.append(SourcedValue(relative, default, Source.DEFAULT))
+        first = next((index for index, value in enumerate(values) if value.name == name), len(values))
+        return values[first:]
 
     def listener_properties(self) -> list[str]:
         """Return the full names of properties set for single listeners: `listener.name.external.ssl.keystore.type`."""
@@ -342,7 +349,9 @@ def served_properties() -> frozenset[str]:
     """Return the properties that this broker acts on: those of BrokerConfig's attributes, and those it refuses."""
     attributes = {entry.name.replace("_", ".") for entry in fields(BrokerConfig)}
     with_relatives = {relative for name in attributes for relative in relatives(name)}
-    return frozenset({*with_relatives, *PARTS, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys())
+    return frozenset(
+        {*with_relatives, *CONTRIBUTING_PROPERTIES, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys()
+    )
 
 
 def is_served(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Rules between the values of several broker properties (KafkaConfig.validateValues), with Kafka's texts."""
+"""Checks of broker properties against each other (KafkaConfig.validateValues), with Kafka's messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kafkalog_broker.config.remote_storage_settings import check_local_retention
 ASSIGNORS = ("uniform", "range")  # assignors of consumer groups that this broker has
 
 CLEANER_MAP_ENTRY_BYTES = 24
-"""Bytes of a key in the cleaner's map: 16 of hash and 8 of offset, as in Kafka, so a setting has the same effect."""
+"""Bytes of an entry in the cleaner's offset map: 16 of hash and 8 of offset, as in Kafka, so that the same buffer size
+has the same effect."""
 
 MIN_CLEANER_MAP_BYTES = 1 << 20
 """Share of log.cleaner.dedupe.buffer.size that a cleaner thread must exceed."""
@@ -45,22 +46,22 @@ def check_together(value: Value) -> None:
 
 
 def _check_groups(value: Value) -> None:
-    """Rules of GroupCoordinatorConfig and ShareGroupConfig."""
+    """Check the rules of GroupCoordinatorConfig and ShareGroupConfig."""
 
-    def check(name: str, holds: Callable[[int, int], bool], words: str, other: str) -> None:
-        if not holds(int(value(name)), int(value(other))):
+    def check(name: str, comparison: Callable[[int, int], bool], words: str, other: str) -> None:
+        if not comparison(int(value(name)), int(value(other))):
             raise ConfigError(f"{name} must be {words} {other}", name=name)
 
     for kind in ("consumer", "share", "streams"):
-        for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
-            name, low, high = (f"group.{kind}.{prefix}{what}" for prefix in ("", "min.", "max."))
+        for setting in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+            name, low, high = (f"group.{kind}.{prefix}{setting}" for prefix in ("", "min.", "max."))
             check(high, operator.ge, "greater than or equal to", low)
             check(name, operator.ge, "greater than or equal to", low)
             check(name, operator.le, "less than or equal to", high)
         heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
         check(heartbeat, operator.lt, "less than", session)
-    for what in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms"):
-        name, low, high = (f"group.share.{prefix}{what}" for prefix in ("", "min.", "max."))
+    for setting in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms"):
+        name, low, high = (f"group.share.{prefix}{setting}" for prefix in ("", "min.", "max."))
         check(high, operator.ge, "greater than or equal to", name)
         check(name, operator.ge, "greater than or equal to", low)
     check("group.share.max.share.sessions", operator.ge, "greater than or equal to", "group.share.max.size")

@@ -16,13 +16,13 @@ CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
     name: Property(name, kind, default, None, doc)
     for name, kind, default, doc in (
         (INTERVAL_MS, PropertyType.INT, str(DEFAULT_INTERVAL_MS), "How often clients push metrics, in ms."),
-        (MATCH, PropertyType.LIST, "", "Clients that push: what=expression, all of which match."),
-        (METRICS, PropertyType.LIST, "", "Prefixes of the names of metrics that are pushed."),
+        (MATCH, PropertyType.LIST, "", "Clients that push metrics, as attribute=regex; all of the regexes must match."),
+        (METRICS, PropertyType.LIST, "", "Prefixes of the names of the metrics to push."),
     )
 }
 
 
 def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Any:
     """Return the parsed value of a property of a subscription. Raises ConfigError."""
-    entry = CLIENT_METRICS_PROPERTIES[name]
-    return entry.parse(overrides.get(name, entry.default))
+    definition = CLIENT_METRICS_PROPERTIES[name]
+    return definition.parse(overrides.get(name, definition.default))

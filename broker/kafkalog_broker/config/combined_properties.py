@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalog_broker.config.authorizer_settings import CLASS, AuthorizerSettings
+from kafkalog_broker.config.authorizer_settings import AUTHORIZER_CLASS, AuthorizerSettings
 from kafkalog_broker.config.definition import invalid_value
 from kafkalog_broker.config.listener_security import ListenerSecurity
-from kafkalog_broker.config.listeners import advertised, check_served, parse_listeners, parse_security_map
+from kafkalog_broker.config.listeners import (
+    advertised_endpoints,
+    check_client_listeners,
+    parse_listeners,
+    parse_security_map,
+)
 from kafkalog_broker.config.property_list import BROKER_PROPERTIES, first_value
 from kafkalog_broker.config.property_relatives import MS_PER_UNIT, relatives
 from kafkalog_broker.config.remote_storage_settings import (
@@ -24,13 +29,12 @@ from kafkalog_broker.config.remote_storage_settings import (
     check_remote_storage_settings,
 )
 
-PARTS = (
-    "listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS, STORAGE_PREFIX, METADATA_PREFIX,
-    METADATA_MANAGER, REMOTE_STORAGE_LISTENER, "remote.log.storage.manager.class.name",
+CONTRIBUTING_PROPERTIES = (
+    "listener.security.protocol.map", "controller.listener.names", "broker.id", AUTHORIZER_CLASS, STORAGE_PREFIX,
+    METADATA_PREFIX, METADATA_MANAGER, REMOTE_STORAGE_LISTENER, "remote.log.storage.manager.class.name",
 )  # fmt: skip
-"""Properties without an attribute of their own that affect attributes of BrokerConfig or the options of remote
-storage."""
-
+"""Properties without an attribute of their own that contribute to attributes of BrokerConfig or to the options of
+remote storage."""
 
 _LISTENERS = ("listeners", "advertised.listeners")
 
@@ -49,17 +53,17 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
     for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
         if value < low:
             raise invalid_value(name, value, f"Value must be at least {low}")
-    controller = {name.upper() for name in _value(layers, "controller.listener.names") or ()}
+    controller_listeners = {name.upper() for name in _value(layers, "controller.listener.names") or ()}
     protocols = parse_security_map(_value(layers, "listener.security.protocol.map"))
     served, configured = (
         tuple(
             listener
             for listener in parse_listeners(name, _value(layers, name) or ())
-            if listener.name not in controller
+            if listener.name not in controller_listeners
         )
         for name in _LISTENERS
     )
-    check_served(served, protocols)
+    check_client_listeners(served, protocols)
     if _value(layers, REMOTE_STORAGE):
         check_remote_storage_settings(layers, [listener.name for listener in served])
     return {
@@ -67,8 +71,8 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
         "listener_security": {
             listener.name: ListenerSecurity.of(listener.name, protocols[listener.name], layers) for listener in served
         },
-        "advertised_listeners": advertised(served, configured),
-        "authorizer": AuthorizerSettings.of(_value(layers, CLASS), layers[-1]),
+        "advertised_listeners": advertised_endpoints(served, configured),
+        "authorizer": AuthorizerSettings.of(_value(layers, AUTHORIZER_CLASS), layers[-1]),
         "remote_log_metadata_topic": MetadataTopic.of(layers),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
         "log_retention_ms": max(retention, -1),

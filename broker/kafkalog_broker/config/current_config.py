@@ -23,7 +23,7 @@ class CurrentConfig:
         self._subscribers.append(apply)
 
     def replace(self, config: BrokerConfig) -> None:
-        """Put another configuration in force and tell the subscribers."""
+        """Put another configuration in force and call the subscribers."""
         self._config = config
         for apply in self._subscribers:
             apply(config)

@@ -11,7 +11,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.config.java_double import java_double, parse_java_double
 from kafkalog_spark.errors import KafkalogError
@@ -27,7 +27,7 @@ class ConfigError(KafkalogError, ValueError):
         self.name = name
 
 
-NO_JAVA = "classes of Java cannot be loaded"
+NO_JAVA = "classes of Java cannot be loaded"  # reason in errors about a class name
 
 
 def invalid_value(name: str, value: object, why: str, hint: str | None = None) -> ConfigError:
@@ -62,6 +62,20 @@ class Source(enum.IntEnum):
     GROUP = 8
 
 
+class SourcedValue(NamedTuple):
+    """A property in one source, as DescribeConfigs lists the synonyms of a property.
+
+    Attributes:
+        name: The property, or a relative of it.
+        text: Value as given; None for a default of null.
+        source: Layer or default that the value comes from.
+    """
+
+    name: str
+    text: str | None
+    source: Source
+
+
 class Update(enum.Enum):
     """Whether a broker property may change while the broker runs, and for which brokers."""
 
@@ -71,11 +85,12 @@ class Update(enum.Enum):
 
 
 Allowed = Mapping[str, Any]
-"""Allowed values, as in kafka_properties.json: `low`, `high` and `also` (one value outside the range), `words` (for
-each item of a list; with `fold` in any case), `not_empty`, `throttled_replicas` or `address_limits`."""
+"""Rule for the allowed values, as in kafka_properties.json: a range with `low`, `high` and `also` (one allowed value
+outside the range), a set of `words` (for each item of a list; with `fold` in any case), or one of the rules
+`not_empty`, `throttled_replicas` and `address_limits`."""
 
 
-_REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+_REPLICAS_FORMAT = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 _BOUNDS = {PropertyType.INT: 2**31, PropertyType.SHORT: 2**15, PropertyType.LONG: 2**63}
 
 
@@ -85,7 +100,8 @@ class Property:
 
     Attributes:
         default: Default as text, or None.
-        internal: True if DescribeConfigs shows the property only where it is set.
+        allowed: Rule for the allowed values, or None.
+        internal: True if DescribeConfigs shows the property only if it is set.
     """
 
     name: str
@@ -108,7 +124,7 @@ class Property:
         """Return the value of a text. Raises ConfigError with the property, the text and the allowed values."""
         if text is None:
             return None
-        value = self._typed(text)
+        value = self._convert(text)
         invalid = None if self.allowed is None else _invalid_part(self.allowed, self.name, value)
         if invalid is not None:
             why, part = invalid
@@ -116,10 +132,10 @@ class Property:
         return value
 
     def text_of(self, text: str | None) -> str | None:
-        """Return a text as DescribeConfigs shows it: numbers without blanks, lists without spaces."""
-        return format_value(self._typed(text)) if text is not None else None
+        """Return a text in the form that DescribeConfigs shows: numbers without blanks, lists without spaces."""
+        return format_value(self._convert(text)) if text is not None else None
 
-    def _typed(self, text: str) -> Value:
+    def _convert(self, text: str) -> Value:
         kind, trimmed = self.type, text.strip()
         if kind is PropertyType.BOOLEAN:
             if trimmed.lower() not in ("true", "false"):
@@ -158,8 +174,7 @@ def format_value(value: Value) -> str | None:
 
 
 def _invalid_part(allowed: Allowed, name: str, value: Any) -> tuple[str, str | None] | None:
-    """Return why a value is not allowed, and the invalid part of it (None for the whole value); None if it is
-    allowed."""
+    """Return why a value is not allowed, and its invalid item (None for the whole value); None if it is allowed."""
     match allowed:
         case {"words": words}:
             fold = allowed.get("fold", False)
@@ -170,7 +185,9 @@ def _invalid_part(allowed: Allowed, name: str, value: Any) -> tuple[str, str | N
             return ("String must be non-empty", None) if value == "" else None
         case {"throttled_replicas": _}:  # ThrottledReplicaListValidator
             if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
-                what = f"{name} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}"
+                what = (
+                    f"{name} must be the literal '*' or a list of replicas in the following format: {_REPLICAS_FORMAT}"
+                )
                 return what, f"[{', '.join(value)}]"
         case {"address_limits": _}:  # `address:number,...`, also with IPv6 addresses
             for item in filter(None, map(str.strip, str(value).split(","))):
@@ -180,11 +197,11 @@ def _invalid_part(allowed: Allowed, name: str, value: Any) -> tuple[str, str | N
             low, high = allowed.get("low"), allowed.get("high")
             if value != allowed.get("also"):
                 if low is not None and value < low:
-                    return f"Value must be at least {_number(low)}", None
+                    return f"Value must be at least {_format_bound(low)}", None
                 if high is not None and value > high:
-                    return f"Value must be no more than {_number(high)}", None
+                    return f"Value must be no more than {_format_bound(high)}", None
     return None
 
 
-def _number(bound: float) -> str:
+def _format_bound(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else str(bound)

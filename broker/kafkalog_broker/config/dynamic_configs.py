@@ -1,6 +1,6 @@
 """Properties of brokers, groups and client metrics that were set while the broker ran.
 
-They are stored for the next start in `kafkalog.broker-configs.json`:
+They are stored in `kafkalog.broker-configs.json`, so that they stay in effect after a restart:
 
     {"version": 0, "generation": 3,
      "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}},
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_spark.errors import CorruptFile
@@ -22,10 +22,23 @@ FILE = "kafkalog.broker-configs.json"
 GROUPS, CLIENT_METRICS = "groups", "client-metrics"
 
 _log = logging.getLogger(__name__)
-Layer = dict[str, str]
-Named = dict[str, Layer]  # properties by the name of the resource
-Stored = tuple[Layer, Named, dict[str, Named]]
-"""Content of the file: properties of all brokers, by node ID, and by type of resource (GROUPS, CLIENT_METRICS)."""
+Overrides = dict[str, str]  # properties as text, by name
+OverridesByResource = dict[str, Overrides]
+
+
+class StoredConfigs(NamedTuple):
+    """Content of the file.
+
+    Attributes:
+        default: Properties of all brokers.
+        brokers: Properties of single brokers, by node ID.
+        resources: Properties of groups and of subscriptions to client metrics, by type (GROUPS, CLIENT_METRICS) and
+            name.
+    """
+
+    default: Overrides
+    brokers: OverridesByResource
+    resources: dict[str, OverridesByResource]
 
 
 class DynamicConfigs:
@@ -34,25 +47,25 @@ class DynamicConfigs:
     Attributes:
         default: Properties of all brokers.
         broker: Properties of this broker.
-        of: Properties of groups and of subscriptions to client metrics, by type and name. A change replaces the mapping
-            of the type.
+        resources: Properties of groups and of subscriptions to client metrics, by type and name. A change replaces the
+            mapping of its type.
     """
 
     def __init__(self, directories: Iterable[Path], node_id: int) -> None:
-        self._copies = StateCopies(FILE, directories, _encoded, _decoded)
+        self._copies = StateCopies(FILE, directories, _encode, _decode)
         self._node = str(node_id)
-        self._others: Named = {}
-        self.default: Layer = {}
-        self.broker: Layer = {}
-        self.of: dict[str, Named] = {GROUPS: {}, CLIENT_METRICS: {}}
+        self._other_brokers: OverridesByResource = {}
+        self.default: Overrides = {}
+        self.broker: Overrides = {}
+        self.resources: dict[str, OverridesByResource] = {GROUPS: {}, CLIENT_METRICS: {}}
 
-    def of_group(self, group_id: str) -> Layer:
-        """Return the properties of a group, which is empty for most."""
-        return self.of[GROUPS].get(group_id, {})
+    def group_overrides(self, group_id: str) -> Overrides:
+        """Return the properties of a group; most groups have none."""
+        return self.resources[GROUPS].get(group_id, {})
 
-    def client_metrics(self) -> Named:
+    def client_metrics(self) -> OverridesByResource:
         """Return the subscriptions to client metrics, by name."""
-        return self.of[CLIENT_METRICS]
+        return self.resources[CLIENT_METRICS]
 
     def load(self) -> None:
         """Read the newest copy. If it is missing or damaged, no properties are set.
@@ -68,36 +81,43 @@ class DynamicConfigs:
             _log.warning("the properties set while the broker ran are lost: %s", error)
             return
         if stored is not None:
-            self.default, self._others, self.of = stored
-            self.broker = self._others.pop(self._node, {})
+            self.default, self._other_brokers, self.resources = stored
+            self.broker = self._other_brokers.pop(self._node, {})
 
     def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replace the properties of brokers; they are on disk on return. Raises OSError if no copy was written."""
-        self._write(default, broker, self.of)
+        self._write(default, broker, self.resources)
         self.default, self.broker = dict(default), dict(broker)
 
-    def save_of(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the properties of a group or a subscription, which are on disk on return. Raises OSError."""
-        named = {**self.of[kind], name: dict(overrides)}
+    def save_resource(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
+        """Replace the properties of a group or a subscription; they are on disk on return. Raises OSError."""
+        of_kind = {**self.resources[kind], name: dict(overrides)}
         if not overrides:
-            del named[name]
-        of = {**self.of, kind: named}
-        self._write(self.default, self.broker, of)
-        self.of = of
+            del of_kind[name]
+        resources = {**self.resources, kind: of_kind}
+        self._write(self.default, self.broker, resources)
+        self.resources = resources
 
-    def _write(self, default: Mapping[str, str], broker: Mapping[str, str], of: dict[str, Named]) -> None:
-        self._copies.save((dict(default), {**self._others, self._node: dict(broker)}, of))
+    def _write(
+        self,
+        default: Mapping[str, str],
+        broker: Mapping[str, str],
+        resources: dict[str, OverridesByResource],
+    ) -> None:
+        brokers = {**self._other_brokers, self._node: dict(broker)}
+        self._copies.save(StoredConfigs(dict(default), brokers, resources))
 
 
-def _encoded(stored: Stored) -> dict[str, Any]:
-    default, brokers, of = stored
-    return {"default": default, "brokers": {node: layer for node, layer in brokers.items() if layer}, **of}
+def _encode(stored: StoredConfigs) -> dict[str, Any]:
+    brokers = {node: overrides for node, overrides in stored.brokers.items() if overrides}
+    return {"default": stored.default, "brokers": brokers, **stored.resources}
 
 
-def _decoded(state: Mapping[str, Any]) -> Stored:
+def _decode(state: Mapping[str, Any]) -> StoredConfigs:
     default, brokers = state["default"], state["brokers"]
-    of = {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
-    layers = [default, *(layer for named in (brokers, *of.values()) for layer in named.values())]
-    if not all(isinstance(text, str) for layer in layers for text in layer.values()):
+    resources = {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
+    by_name = [brokers, *resources.values()]
+    all_overrides = [default, *(overrides for named in by_name for overrides in named.values())]
+    if not all(isinstance(text, str) for overrides in all_overrides for text in overrides.values()):
         raise TypeError("a property is not text")
-    return default, brokers, of
+    return StoredConfigs(default, brokers, resources)

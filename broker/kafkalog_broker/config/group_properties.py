@@ -13,6 +13,7 @@ from kafkalog_broker.config.definition import ConfigError, Property, PropertyTyp
 from kafkalog_broker.config.property_list import BROKER_PROPERTIES
 from kafkalog_broker.config.reset_duration import EARLIEST, LATEST, reset_duration_ms
 
+_RESET = "share.auto.offset.reset"
 _NUMBERS = (
     "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
     "share.session.timeout.ms", "share.heartbeat.interval.ms", "share.record.lock.duration.ms",
@@ -26,7 +27,7 @@ BROKER_DEFAULTS_OF_GROUPS: Mapping[str, str] = {
 """Group property -> the broker property that is its default."""
 
 _OTHERS = (
-    Property("share.auto.offset.reset", PropertyType.STRING, "latest", None,
+    Property(_RESET, PropertyType.STRING, "latest", None,
              "Where a share group begins in a partition that it has not read."),
     Property("share.isolation.level", PropertyType.STRING, "read_uncommitted",
              {"words": ("read_committed", "read_uncommitted")},
@@ -36,8 +37,8 @@ _OTHERS = (
 )  # fmt: skip
 GROUP_PROPERTIES: Mapping[str, Property] = {
     **{
-        own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, entry.doc)
-        for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKER_DEFAULTS_OF_GROUPS.items())
+        name: Property(name, PropertyType.INT, default.default, default.allowed or {"low": 0}, default.doc)
+        for name, default in ((name, BROKER_PROPERTIES[other]) for name, other in BROKER_DEFAULTS_OF_GROUPS.items())
     },
     **{entry.name: entry for entry in _OTHERS},
 }
@@ -50,11 +51,11 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
             raise ConfigError(f"Unknown group config name: {name}", name=name)
         GROUP_PROPERTIES[name].parse(text)
     for name in _NUMBERS:
-        kind, _, what = name.partition(".")
+        kind, _, setting = name.partition(".")
         for limit, is_within, words in (("min", operator.ge, "greater than"), ("max", operator.le, "less than")):
-            bound = f"group.{kind}.{limit}.{what}".replace(".num.standby", ".standby")
-            set_to = config.text(bound) if name in overrides and bound in BROKER_PROPERTIES else None
-            if set_to is not None and not is_within(int(overrides[name]), int(set_to)):
+            bound = f"group.{kind}.{limit}.{setting}".replace(".num.standby", ".standby")
+            bound_text = config.text(bound) if name in overrides and bound in BROKER_PROPERTIES else None
+            if bound_text is not None and not is_within(int(overrides[name]), int(bound_text)):
                 raise ConfigError(f"{name} must be {words} or equal to {bound}", name=name)
     for kind in ("consumer", "share", "streams"):
         name = f"{kind}.session.timeout.ms"
@@ -73,6 +74,3 @@ def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int
     if text is None and name in BROKER_DEFAULTS_OF_GROUPS:
         text = config.text(BROKER_DEFAULTS_OF_GROUPS[name])
     return None if text is None else int(text)
-
-
-_RESET = "share.auto.offset.reset"

@@ -15,12 +15,12 @@ _NOT_FINITE = {
 
 
 def parse_java_double(text: str) -> float | None:
-    """Return the value of a text as Double.parseDouble does, or None if it is no number.
+    """Return the value of a text as Double.parseDouble does, or None if it is not a number.
 
     `0.5f` is a number; `nan` and `0_5` are not.
     """
-    found = _DECIMAL.fullmatch(text)
-    return float(found[1]) if found else _NOT_FINITE.get(text)
+    match = _DECIMAL.fullmatch(text)
+    return float(match[1]) if match else _NOT_FINITE.get(text)
 
 
 def java_double(value: float) -> str:

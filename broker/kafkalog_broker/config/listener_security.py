@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import HANDLER, OAUTH_PROPERTIES
+from kafkalog_broker.config.oauth_settings import CALLBACK_HANDLER, OAUTH_PROPERTIES
 from kafkalog_broker.config.property_list import BROKER_PROPERTIES, first_value
 from kafkalog_broker.config.sasl_settings import JAAS, MAX_REAUTH, MECHANISMS_SERVED, SaslSettings
 from kafkalog_broker.config.tls_settings import TlsSettings
@@ -33,7 +33,7 @@ LISTENER_PROPERTIES = frozenset(
 )  # fmt: skip
 """Properties from which the settings of a listener are read."""
 
-MECHANISM_PROPERTIES = frozenset({JAAS, HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
+MECHANISM_PROPERTIES = frozenset({JAAS, CALLBACK_HANDLER, MAX_REAUTH, *OAUTH_PROPERTIES})
 """Properties that may have the name of a mechanism in front: `plain.sasl.jaas.config`."""
 
 

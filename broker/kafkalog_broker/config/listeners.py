@@ -35,27 +35,27 @@ def parse_listeners(name: str, items: Iterable[str]) -> tuple[Listener, ...]:
     """Parse a list of listeners.
 
     Args:
-        name: The property, for errors.
-        items: Its items.
+        name: The property, for error messages.
+        items: Items of its value.
 
     Raises:
         ConfigError: If an item is malformed, or two have the same name or address.
     """
-    found: list[Listener] = []
+    listeners: list[Listener] = []
     for item in items:
         match = _LISTENER.fullmatch(item)
         if match is None or int(match[4]) > 65535:
             raise invalid_value(name, item, "expected NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
-        found.append(Listener(match[1].upper(), match[2] or match[3] or "", int(match[4])))
-    for what, keys in (
-        ("name", [listener.name for listener in found]),
-        ("port", [(listener.host, listener.port) for listener in found if listener.port and name == "listeners"]),
+        listeners.append(Listener(match[1].upper(), match[2] or match[3] or "", int(match[4])))
+    for attribute, keys in (
+        ("name", [listener.name for listener in listeners]),
+        ("port", [(listener.host, listener.port) for listener in listeners if listener.port and name == "listeners"]),
     ):
         if len(set(keys)) != len(keys):
             raise ConfigError(
-                f"Each listener must have a different {what}, {name}: {','.join(map(str, found))}", name=name
+                f"Each listener must have a different {attribute}, {name}: {','.join(map(str, listeners))}", name=name
             )
-    return tuple(found)
+    return tuple(listeners)
 
 
 def parse_security_map(text: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ def parse_security_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def check_served(served: Sequence[Listener], protocols: Mapping[str, str]) -> None:
+def check_client_listeners(served: Sequence[Listener], protocols: Mapping[str, str]) -> None:
     """Raise ConfigError if there is no listener for clients, or one has no security protocol."""
     if not served:
         raise ConfigError("listeners names no listener for clients, e.g. PLAINTEXT://127.0.0.1:9092", name="listeners")
@@ -80,23 +80,24 @@ def check_served(served: Sequence[Listener], protocols: Mapping[str, str]) -> No
             raise ConfigError(f"listeners: {why}", name="listeners")
 
 
-def advertised(served: tuple[Listener, ...], configured: tuple[Listener, ...]) -> tuple[Listener, ...]:
-    """Return the endpoints of clients: `configured` (advertised.listeners), by default the listeners.
+def advertised_endpoints(served: tuple[Listener, ...], configured: tuple[Listener, ...]) -> tuple[Listener, ...]:
+    """Return the endpoints that clients use: `configured` (advertised.listeners), or else the listeners themselves.
 
-    An empty host becomes this machine's name.
+    An empty host is replaced by this machine's host name.
 
     Raises:
         ConfigError: If a name is not a listener, or no client can connect to an address.
     """
-    name, names, endpoints = "advertised.listeners", {listener.name for listener in served}, configured or served
+    name, endpoints = "advertised.listeners", configured or served
+    served_names = {listener.name for listener in served}
     for listener in endpoints:
-        if listener.name not in names:
-            why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(names))})"
+        if listener.name not in served_names:
+            why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(served_names))})"
             raise ConfigError(f"{name} {why}", name=name)
         if listener.host in ("0.0.0.0", "::"):
             why = f"{name} cannot use the nonroutable meta-address {listener.host}"
             raise ConfigError(why, name=name, hint="use a routable IP address or a host name")
-    return tuple(replace(listener, host=listener.host or _own_name()) for listener in endpoints)
+    return tuple(replace(listener, host=listener.host or _host_name()) for listener in endpoints)
 
 
 def with_bound_ports(endpoints: tuple[Listener, ...], bound: Mapping[str, int]) -> tuple[Listener, ...]:
@@ -104,7 +105,7 @@ def with_bound_ports(endpoints: tuple[Listener, ...], bound: Mapping[str, int]) 
     return tuple(listener if listener.port else replace(listener, port=bound[listener.name]) for listener in endpoints)
 
 
-def _own_name() -> str:
+def _host_name() -> str:
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

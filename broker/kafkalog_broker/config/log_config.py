@@ -9,14 +9,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import ConfigError, Source, format_value
+from kafkalog_broker.config.definition import ConfigError, Source, SourcedValue, format_value
 from kafkalog_broker.config.property_list import BROKER_DEFAULTS, TOPIC_PROPERTIES
 from kafkalog_broker.config.remote_storage_settings import AS_RETENTION, REMOTE_STORAGE, check_local_retention
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
-_NAMES_SHOWN = 20  # topics that an error names
+_NAMES_SHOWN = 20  # largest number of topics that an error names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +77,12 @@ class LogConfig:
                     "Topic cannot be configured with remote log storage.",
                     name=name,
                 )
-            hidden = name == "segment.bytes" and INTERNAL_SEGMENT_BYTES in overrides
-            if name in served_topic_properties() and not hidden:
+            is_replaced = name == "segment.bytes" and INTERNAL_SEGMENT_BYTES in overrides
+            if name in served_topic_properties() and not is_replaced:
                 values[_attribute(name)] = value
-        made = cls(**values)
-        made._check_together()
-        return made
+        config = cls(**values)
+        config._check_together()
+        return config
 
     @property
     def is_compacted(self) -> bool:
@@ -138,7 +138,7 @@ class LogConfig:
         return min(self.index_interval_bytes, MAX_INDEX_ENTRY_BYTES)
 
     def _check_together(self) -> None:
-        """Rules between properties (LogConfig.validateValues)."""
+        """Raise ConfigError if properties contradict each other (LogConfig.validateValues)."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"conflict topic config setting min.compaction.lag.ms ({self.min_compaction_lag_ms}) > "
@@ -221,11 +221,9 @@ def served_topic_properties() -> frozenset[str]:
     return frozenset(name for name in TOPIC_PROPERTIES if _attribute(name) in attributes)
 
 
-def topic_sources(
-    broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str
-) -> list[tuple[str, str | None, Source]]:
-    """Return the sources of a topic property: the override, then the sources of its broker property."""
-    own = [(name, topic_overrides.get(name), Source.TOPIC)] if name in topic_overrides else []
+def topic_sources(broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str) -> list[SourcedValue]:
+    """Return the sources of a topic property: its override, then those of the broker property that is its default."""
+    own = [SourcedValue(name, topic_overrides[name], Source.TOPIC)] if name in topic_overrides else []
     return own + (broker_config.sources(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else [])
 
 

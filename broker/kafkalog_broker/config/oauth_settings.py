@@ -9,27 +9,27 @@ from urllib.parse import urlsplit
 
 from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_value
 
-HANDLER = "sasl.server.callback.handler.class"
+CALLBACK_HANDLER = "sasl.server.callback.handler.class"
 
-PREFIX = "sasl.oauthbearer."
-URL = f"{PREFIX}jwks.endpoint.url"
-_OF_TOKENS = {
+_PREFIX = "sasl.oauthbearer."
+JWKS_URL = f"{_PREFIX}jwks.endpoint.url"
+_PROPERTIES_BY_FIELD = {
     "issuer": "expected.issuer", "audiences": "expected.audience", "clock_skew_ms": "clock.skew.seconds",
     "scope_claim": "scope.claim.name", "subject_claim": "sub.claim.name", "refresh_ms": "jwks.endpoint.refresh.ms",
     "retry_ms": "jwks.endpoint.retry.backoff.ms", "max_retry_ms": "jwks.endpoint.retry.backoff.max.ms",
 }  # fmt: skip
-"""Field of OAuthSettings -> its property without PREFIX."""
-OAUTH_PROPERTIES = frozenset({URL, *(PREFIX + name for name in _OF_TOKENS.values())})
+"""Field of OAuthSettings -> its property, without _PREFIX."""
+OAUTH_PROPERTIES = frozenset({JWKS_URL, *(_PREFIX + name for name in _PROPERTIES_BY_FIELD.values())})
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
-MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
-SECURED = (
+OAUTH_MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
+SECURED_HANDLERS = (
     f"{_PACKAGE}OAuthBearerValidatorCallbackHandler",
     f"{_PACKAGE}secured.OAuthBearerValidatorCallbackHandler",  # its name before Kafka 4
 )
-UNSECURED = f"{_PACKAGE}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+UNSECURED_HANDLER = f"{_PACKAGE}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 
-_OPTION = "unsecuredValidator"
+_JAAS_OPTION = "unsecuredValidator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,39 @@ class OAuthSettings:
         Raises:
             ConfigError: If the handler is not supported, or a property is missing or invalid.
         """
-        if handler == UNSECURED:
+        if handler == UNSECURED_HANDLER:
             return cls._unsecured(options)
-        if handler and handler not in SECURED:
-            raise invalid_value(HANDLER, handler, NO_JAVA, f"for OAUTHBEARER {SECURED[0]} and {UNSECURED} are served")
-        url = value(URL)
+        if handler and handler not in SECURED_HANDLERS:
+            raise invalid_value(
+                CALLBACK_HANDLER,
+                handler,
+                NO_JAVA,
+                f"for OAUTHBEARER {SECURED_HANDLERS[0]} and {UNSECURED_HANDLER} are served",
+            )
+        url = value(JWKS_URL)
         if not url:
             raise ConfigError(
                 "the mechanism OAUTHBEARER needs the keys that sign tokens",
-                name=URL,
-                hint=f"set {URL}, https or file; unsigned tokens, for tests, are accepted with "
-                f"listener.name.LISTENER.oauthbearer.{HANDLER}={UNSECURED}",
+                name=JWKS_URL,
+                hint=f"set {JWKS_URL}, https or file; unsigned tokens, for tests, are accepted with "
+                f"listener.name.LISTENER.oauthbearer.{CALLBACK_HANDLER}={UNSECURED_HANDLER}",
             )
         if urlsplit(url).scheme not in ("http", "https", "file"):
-            raise invalid_value(URL, url, "expected a URL of https, http or file")
-        found = {field: value(PREFIX + name) for field, name in _OF_TOKENS.items()}
-        found["audiences"] = frozenset(filter(None, found["audiences"]))
-        found["clock_skew_ms"] *= 1000
-        return cls(url, **found)
+            raise invalid_value(JWKS_URL, url, "expected a URL of https, http or file")
+        fields = {field: value(_PREFIX + name) for field, name in _PROPERTIES_BY_FIELD.items()}
+        fields["audiences"] = frozenset(filter(None, fields["audiences"]))
+        fields["clock_skew_ms"] *= 1000
+        return cls(url, **fields)
 
     @classmethod
     def _unsecured(cls, options: dict[str, str]) -> Self:
-        skew = options.get(f"{_OPTION}AllowableClockSkewMs", "").strip() or "0"
+        skew = options.get(f"{_JAAS_OPTION}AllowableClockSkewMs", "").strip() or "0"
         if not skew.isdecimal():
             raise ConfigError(f"Allowable clock skew millis must not be negative: {skew[:20]}", name="sasl.jaas.config")
         return cls(
             None,
             clock_skew_ms=int(skew),
-            scope_claim=options.get(f"{_OPTION}ScopeClaimName", "").strip() or "scope",
-            subject_claim=options.get(f"{_OPTION}PrincipalClaimName", "").strip() or "sub",
-            scopes=tuple(options.get(f"{_OPTION}RequiredScope", "").split()),
+            scope_claim=options.get(f"{_JAAS_OPTION}ScopeClaimName", "").strip() or "scope",
+            subject_claim=options.get(f"{_JAAS_OPTION}PrincipalClaimName", "").strip() or "sub",
+            scopes=tuple(options.get(f"{_JAAS_OPTION}RequiredScope", "").split()),
         )

@@ -1,8 +1,8 @@
-"""All properties of brokers and topics: those of Kafka 4.3, and those of this broker only.
+"""All properties of brokers and topics: those of Kafka 4.3, and those that only this broker has.
 
 kafka_properties.json is generated from Kafka's own definitions by tests/broker/config/write_properties.py.
 own_properties.json is written by hand in the same form; its names begin with `kafkalog.`. This broker acts on the
-properties that are attributes of BrokerConfig and LogConfig.
+properties that are attributes of BrokerConfig and LogConfig; it only validates, stores and describes all others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 from kafkalog_broker.config.definition import Property, PropertyType, Update
 
-FILE = Path(__file__).with_name("kafka_properties.json")
-OWN_FILE = Path(__file__).with_name("own_properties.json")
-OWN_PREFIX = "kafkalog."
+KAFKA_PROPERTIES_FILE = Path(__file__).with_name("kafka_properties.json")
+OWN_PROPERTIES_FILE = Path(__file__).with_name("own_properties.json")
 
 
 def _property(entry: Mapping[str, Any]) -> Property:
@@ -25,7 +24,7 @@ def _property(entry: Mapping[str, Any]) -> Property:
     return Property(entry["name"], PropertyType[entry["type"]], default, allowed, entry["doc"], update, internal)
 
 
-_ENTRIES = [*json.loads(FILE.read_bytes()), *json.loads(OWN_FILE.read_bytes())]
+_ENTRIES = [*json.loads(KAFKA_PROPERTIES_FILE.read_bytes()), *json.loads(OWN_PROPERTIES_FILE.read_bytes())]
 BROKER_PROPERTIES, TOPIC_PROPERTIES = (
     {entry["name"]: _property(entry) for entry in _ENTRIES if entry["kind"] == kind} for kind in ("broker", "topic")
 )

@@ -1,4 +1,4 @@
-"""Checks the names of properties: unknown, misspelt, dangerous, and without effect."""
+"""Checks of property names: unknown, misspelt and dangerous names, and properties without effect."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafkalog_broker.config.refused_properties import REFUSED
 from kafkalog_broker.config.remote_storage_settings import plugin_prefixes
 
 MIN_SIMILARITY = 0.85
-"""Minimal similarity (difflib's ratio) of a misspelt name. A property of a newer Kafka that only shares words with a
-known one has less."""
+"""Lowest similarity (difflib's ratio) at which a name counts as misspelt. Properties of a newer Kafka that only share
+words with a known one are less similar."""
 
 _KNOWN = BROKER_PROPERTIES.keys() | AUTHORIZER_PROPERTIES
 
@@ -38,7 +38,7 @@ def unknown_names(static: Mapping[str, str]) -> list[str]:
 
 
 def unknown_property(name: str) -> ConfigError:
-    """Error of an unknown property, which suggests the nearest known one."""
+    """Return the error for an unknown property, with the nearest known name as a hint."""
     nearest = nearest_property(name)
     hint = None if nearest is None else f"did you mean {nearest}?"
     return ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
@@ -50,9 +50,10 @@ def nearest_property(name: str) -> str | None:
 
 
 def is_dangerous(name: str) -> bool:
-    """Return True if ignoring this unknown property could open the broker to others or lose data.
+    """Return True if ignoring this unknown property could weaken security or lose data.
 
-    That is a property of security, or one that most likely misspells a property of security, retention or durability.
+    These are unknown properties with a security prefix, and likely misspellings of properties of security, retention
+    or flushing.
     """
     nearest = nearest_property(name) or ""
     return _base_name(name).startswith(_SECURITY) or nearest.startswith((*_SECURITY, *_RETENTION_AND_FLUSH))
@@ -76,9 +77,9 @@ def check_text(name: str, text: str) -> None:
         ConfigError: If the property is unknown, its value invalid, or ignoring it would be unsafe.
     """
     if name.startswith(LISTENER_PREFIX):
-        own = listener_property(name)  # None: a listener's limit or other security property, accepted without effect
-        if own is not None:
-            BROKER_PROPERTIES[own].parse(text)
+        general = listener_property(name)  # None for properties of listeners that are accepted without effect
+        if general is not None:
+            BROKER_PROPERTIES[general].parse(text)
         return
     if name in AUTHORIZER_PROPERTIES:
         return  # AuthorizerSettings checks them
@@ -90,7 +91,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def _base_name(name: str) -> str:
-    """Remove the prefixes of a listener and of a mechanism.
+    """Return a name without the prefixes of a listener and a mechanism.
 
     `listener.name.external.plain.sasl.jaas.config` becomes `sasl.jaas.config`.
     """

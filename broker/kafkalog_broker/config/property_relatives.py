@@ -1,4 +1,4 @@
-"""Properties with the same meaning, in other units or as a fallback, of which one takes precedence."""
+"""Relatives: properties for one setting in several units, or with a fallback. The first one with a value counts."""
 
 from __future__ import annotations
 

@@ -12,5 +12,5 @@ REFUSED: Mapping[str, str] = {
     "client.quota.callback.class": f"{NO_JAVA}, so no client would be held to a quota",
     "config.providers": "values of the form ${provider:path:key} cannot be resolved",
 }
-"""Property -> why it cannot have an effect. Its user relies on the effect, so starting without it would be worse than
-not starting."""
+"""Property -> why it cannot have an effect. The broker does not start with such a property, because its user relies on
+the effect."""

@@ -1,4 +1,4 @@
-"""Settings of remote storage: names of its properties, its metadata topic, and checks."""
+"""Properties of remote storage: their names and checks, and the configuration of its metadata topic."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Self
 
 from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_value
-from kafkalog_broker.config.oauth_settings import HANDLER, MODULE, OAuthSettings
+from kafkalog_broker.config.oauth_settings import CALLBACK_HANDLER, OAUTH_MODULE, OAuthSettings
 from kafkalog_broker.config.property_list import BROKER_PROPERTIES
 from kafkalog_spark.jaas import parse_jaas
 
@@ -21,7 +21,7 @@ SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS_SERVED = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 
-_USER = "user_"
+_USER_OPTION = "user_"  # prefix of the JAAS options that are users of PLAIN
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -62,14 +62,14 @@ class SaslSettings:
             text = own(f"{mechanism.lower()}.{name}")
             return value(name) if text is None else BROKER_PROPERTIES[name].parse(text)
 
-        mechanisms, users, oauth = _mechanisms(value(MECHANISMS)), None, None
+        mechanisms, users, oauth = _check_mechanisms(value(MECHANISMS)), None, None
         for mechanism in mechanisms:
-            handler = of_mechanism(mechanism, HANDLER) or value(HANDLER)
+            handler = of_mechanism(mechanism, CALLBACK_HANDLER) or value(CALLBACK_HANDLER)
             if mechanism == OAUTHBEARER:
-                options = _jaas_options(own, OAUTHBEARER, MODULE) or {}
+                options = _jaas_options(own, OAUTHBEARER, OAUTH_MODULE) or {}
                 oauth = OAuthSettings.of(partial(of_mechanism, OAUTHBEARER), handler or "", options)
             elif handler:
-                raise invalid_value(HANDLER, handler, NO_JAVA)
+                raise invalid_value(CALLBACK_HANDLER, handler, NO_JAVA)
             elif mechanism == PLAIN:
                 users = _jaas_options(own, PLAIN, PLAIN_MODULE)
                 if users is None:
@@ -78,7 +78,11 @@ class SaslSettings:
                     raise ConfigError(f"the mechanism {PLAIN} needs its users", name=name, hint=hint)
         return cls(
             mechanisms,
-            {key.removeprefix(_USER): text for key, text in (users or {}).items() if key.startswith(_USER)},
+            {
+                key.removeprefix(_USER_OPTION): text
+                for key, text in (users or {}).items()
+                if key.startswith(_USER_OPTION)
+            },
             {mechanism: of_mechanism(mechanism, MAX_REAUTH) for mechanism in mechanisms},
             value("sasl.server.max.receive.size"),
             value("connection.failed.authentication.delay.ms"),
@@ -86,7 +90,7 @@ class SaslSettings:
         )
 
 
-def _mechanisms(listed: tuple[str, ...]) -> tuple[str, ...]:
+def _check_mechanisms(listed: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(filter(None, listed)))
     unserved = [name for name in names if name not in MECHANISMS_SERVED]
     if unserved or not names:
@@ -96,7 +100,11 @@ def _mechanisms(listed: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str) -> dict[str, str] | None:
-    """Options of the mechanism's JAAS entry, or None without one. Raises ConfigError, which does not quote the text."""
+    """Return the options of a mechanism's JAAS entry, or None without one.
+
+    Raises:
+        ConfigError: If the entry is malformed. The error does not quote it, because it has passwords.
+    """
     name = f"{mechanism.lower()}.{JAAS}"
     text = own(name)
     if text is None:

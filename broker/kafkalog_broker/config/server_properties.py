@@ -1,4 +1,4 @@
-"""Reads properties from server.properties and from the command line."""
+"""Properties of a start: from server.properties, from --override, and the defaults without a file."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class StateCopies(Generic[Content]):
         self._generation = 0
 
     def load(self) -> Content | None:
-        """Return the newest copy, or None if there is none. A copy that cannot be read is logged.
+        """Return the content of the newest copy, or None if there is no copy. A copy that cannot be read is logged.
 
         Raises:
             CorruptFile: If the only copies are damaged.
@@ -55,15 +55,15 @@ class StateCopies(Generic[Content]):
         newest: Content | None = None
         for file in self._files:
             try:
-                copy = read_state(file, self.parse)
+                generation_and_content = read_state(file, self.parse)
             except (CorruptFile, OSError) as error:
                 if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
                     raise
                 _log.warning("%s", error)
                 damaged = error
                 continue
-            if copy is not None and copy[0] > self._generation:
-                self._generation, newest = copy
+            if generation_and_content is not None and generation_and_content[0] > self._generation:
+                self._generation, newest = generation_and_content
         if damaged is not None and not self._generation:
             raise damaged
         return newest
@@ -89,6 +89,6 @@ class StateCopies(Generic[Content]):
             if type(generation) is not int:
                 raise TypeError("the generation is not an integer")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            # Only the type of the error: its text may quote a password.
-            raise CorruptFile(f"this is not the JSON that was written: {type(error).__name__}") from None
+            # The message has only the type of the error, because its text may quote a password.
+            raise CorruptFile(f"the JSON does not have the expected content: {type(error).__name__}") from None
         return generation, content

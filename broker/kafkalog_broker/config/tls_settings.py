@@ -1,4 +1,4 @@
-"""Kafka's ssl.* properties of one listener: from text to values, and checks for contradictions."""
+"""TLS settings of one listener, read from Kafka's ssl.* properties and checked for contradictions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Self
 from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_value
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
-_OLD = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
-"""Accepted in old files and ignored: Java has disabled them since 16, whatever the configuration says."""
+_DISABLED_PROTOCOLS = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
+"""Protocols that old files may name. They are ignored, because Java 16 and later do not use them either."""
 
-_TYPES = ("PEM", "PKCS12", "JKS")
+_STORE_TYPES = ("PEM", "PKCS12", "JKS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TlsSettings:
 
         Args:
             value: Returns the parsed value of a property for this listener.
-            client_auth: See the class.
+            client_auth: As in the attribute of the class.
 
         Raises:
             ConfigError: If properties are invalid or contradict each other.
@@ -80,7 +80,7 @@ class TlsSettings:
             _truststore(value),
             client_auth,
             _protocols(value),
-            tuple(_words(value("ssl.cipher.suites"))),
+            tuple(_non_empty(value("ssl.cipher.suites"))),
             value("ssl.principal.mapping.rules"),
             value("ssl.allow.dn.changes"),
             value("ssl.allow.san.changes"),
@@ -94,11 +94,12 @@ class TlsSettings:
 
 
 def _keystore(value: Callable[[str], Any]) -> Store | None:
-    """Settings of the keystore, with the checks and texts of DefaultSslEngineFactory.createKeystore."""
+    """Return the keystore, or None without one, with the checks and messages of Kafka's
+    DefaultSslEngineFactory.createKeystore."""
     kind, location = _type("ssl.keystore.type", value), value("ssl.keystore.location") or None
     password, key_password = value("ssl.keystore.password") or None, value("ssl.key.password") or None
     key, chain = value("ssl.keystore.key") or None, value("ssl.keystore.certificate.chain") or None
-    has_key, has_chain, has_file, has_password = (one is not None for one in (key, chain, location, password))
+    has_key, has_chain, has_file, has_password = (value is not None for value in (key, chain, location, password))
     is_pem, name = kind == "PEM", "ssl.keystore.key"
     _refuse(has_chain and not has_key, name, "SSL certificate chain is specified, but private key is not specified")
     wrong_type = f"SSL private key can be specified only for PEM, but key store type is {kind}."
@@ -117,42 +118,43 @@ def _keystore(value: Callable[[str], Any]) -> Store | None:
 
 
 def _truststore(value: Callable[[str], Any]) -> Store | None:
-    """Settings of the truststore, with the checks and texts of DefaultSslEngineFactory.createTruststore."""
+    """Return the truststore, or None without one, with the checks and messages of Kafka's
+    DefaultSslEngineFactory.createTruststore."""
     kind, location = _type("ssl.truststore.type", value), value("ssl.truststore.location") or None
     password, pem = value("ssl.truststore.password") or None, value("ssl.truststore.certificates") or None
-    has_certificates, has_file, has_password = (one is not None for one in (pem, location, password))
-    is_pem, is_there, name = kind == "PEM", has_certificates or has_file, "ssl.truststore.certificates"
+    has_certificates, has_file, has_password = (value is not None for value in (pem, location, password))
+    is_pem, is_given, name = kind == "PEM", has_certificates or has_file, "ssl.truststore.certificates"
     wrong_type = f"SSL trust store certs can be specified only for PEM, but trust store type is {kind}."
     _refuse(has_certificates and not is_pem, name, wrong_type)
     both = "Both SSL trust store location and separate trust certificates are specified."
     _refuse(has_certificates and has_file, name, both)
-    _refuse(is_pem and has_password and is_there, name, "SSL trust store password cannot be specified for PEM format.")
+    _refuse(is_pem and has_password and is_given, name, "SSL trust store password cannot be specified for PEM format.")
     no_file = "SSL trust store is not specified, but trust store password is specified."
-    _refuse(has_password and not is_there, name, no_file)
-    return Store("truststore", kind, location, password, pem) if is_there else None
+    _refuse(has_password and not is_given, name, no_file)
+    return Store("truststore", kind, location, password, pem) if is_given else None
 
 
-def _refuse(wrong: bool, name: str, why: str) -> None:
-    if wrong:
+def _refuse(is_invalid: bool, name: str, why: str) -> None:
+    if is_invalid:
         raise ConfigError(why, name=name)
 
 
 def _type(name: str, value: Callable[[str], Any]) -> str:
     kind: str = value(name).upper()
-    if kind not in _TYPES:
-        raise invalid_value(name, kind, f"one of {', '.join(_TYPES)}")
+    if kind not in _STORE_TYPES:
+        raise invalid_value(name, kind, f"one of {', '.join(_STORE_TYPES)}")
     return kind
 
 
 def _protocols(value: Callable[[str], Any]) -> tuple[str, ...]:
-    """Protocols of ssl.enabled.protocols up to ssl.protocol, as in Java."""
+    """Return the protocols of ssl.enabled.protocols up to ssl.protocol, as Java does."""
     name = "ssl.enabled.protocols"
-    wanted = _words(value(name)) or [TLS_1_2, TLS_1_3]
-    unknown = [word for word in wanted if word not in {TLS_1_2, TLS_1_3, *_OLD}]
+    wanted = _non_empty(value(name)) or [TLS_1_2, TLS_1_3]
+    unknown = [word for word in wanted if word not in {TLS_1_2, TLS_1_3, *_DISABLED_PROTOCOLS}]
     if unknown:
         raise invalid_value(name, unknown[0], f"{TLS_1_2} and {TLS_1_3} are served")
     highest = value("ssl.protocol") or TLS_1_3
-    if highest in _OLD:
+    if highest in _DISABLED_PROTOCOLS:
         raise invalid_value("ssl.protocol", highest, f"{TLS_1_2} and {TLS_1_3} are served")
     served = tuple(word for word in (TLS_1_2, TLS_1_3) if word in wanted and not (highest == TLS_1_2 < word))
     if not served:
@@ -161,5 +163,5 @@ def _protocols(value: Callable[[str], Any]) -> tuple[str, ...]:
     return served
 
 
-def _words(listed: tuple[str, ...] | None) -> list[str]:
+def _non_empty(listed: tuple[str, ...] | None) -> list[str]:
     return list(filter(None, listed or ()))

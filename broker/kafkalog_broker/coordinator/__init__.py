@@ -1,4 +1,4 @@
-"""What the coordinators of groups, share partitions and transactions have in common (Kafka's coordinator-common).
+"""Base of the coordinators of groups, share partitions and transactions (Kafka's coordinator-common module).
 
-Begin with `coordinator_runtime`: its docstring tells how a coordinator uses this package.
+Start with `coordinator_runtime`: its docstring describes how a coordinator uses this package.
 """

@@ -1,4 +1,4 @@
-"""Tasks of a coordinator shard that take too long for the event loop (Kafka's CoordinatorExecutor)."""
+"""Tasks of a coordinator shard that would block the event loop for too long (Kafka's CoordinatorExecutor)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RunInBackground = Callable[[Callable[[], Any], Callable[[Any], None]], None]
-"""Runs the first function in a thread, then the second in the event loop with its result or exception."""
+"""Runs the first function in a thread, then calls the second one in the event loop with the result or exception."""
 
 
 class CoordinatorExecutor:
@@ -36,8 +36,9 @@ class CoordinatorExecutor:
 
         Args:
             task: Must not read state that changes meanwhile; pass it a snapshot.
-            operation: Gets what the task returned or raised, in the event loop. Not called if the task was cancelled.
-                A BrokerError that it or the commit raises is logged: the next request tries again.
+            operation: Called in the event loop with the return value or the exception of the task, unless the task was
+                cancelled. If it or the commit raises BrokerError, the error is logged; a later request schedules the
+                task again.
         """
         if key in self._scheduled:
             return
@@ -52,7 +53,7 @@ class CoordinatorExecutor:
                 if result is not None:
                     self._commit(result)
             except BrokerError as error:
-                _log.warning("the result of %.200r could not be written: %s", key, error)
+                _log.warning("the result of the background task %.200r could not be written: %s", key, error)
 
         self._run_in_background(task, finish)
 
@@ -60,7 +61,7 @@ class CoordinatorExecutor:
         return key in self._scheduled
 
     def cancel(self, key: Hashable) -> None:
-        """Drop the outcome of a task that is running."""
+        """Discard the outcome of a running task. No-op if there is none."""
         self._scheduled.pop(key, None)
 
     def cancel_all(self) -> None:

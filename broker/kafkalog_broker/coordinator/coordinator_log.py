@@ -1,4 +1,4 @@
-"""An internal topic as its coordinator uses it: append to, read and prune one of its partitions."""
+"""Access of a coordinator to its internal topic: append to a partition, scan it and prune it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 LogOf = Callable[[str, int], Log]
-"""Returns the log of a partition, by topic and index. Raises BrokerError if the partition is not here."""
+"""Returns the log of a partition, by topic and index. Raises BrokerError if the partition is not on this broker."""
 
 
 class CoordinatorLog:
     """Partitions of one internal topic. The topic may not exist yet: FindCoordinator creates it.
 
-    All methods raise BrokerError: coordinator_not_available if a partition is not here, and the errors of its log.
+    All methods raise BrokerError: coordinator_not_available if this broker does not host a partition, and the errors of
+    its log.
     """
 
     _flushes: LogFlushes | None = None
@@ -35,7 +36,8 @@ class CoordinatorLog:
         read_bytes: int = 1 << 20,
         flushes: LogFlushes | None = None,
     ) -> None:
-        """
+        """Create without reading anything.
+
         Args:
             configured_partitions: Number of partitions that the topic will get when it is created.
             read_bytes: Size of the chunks in which `scan` reads a partition.
@@ -56,7 +58,7 @@ class CoordinatorLog:
         return self._configured_partitions if topic is None else topic.partitions
 
     def owned(self) -> range:
-        """Return the partitions that are here: all of them, or none before the topic exists."""
+        """Return the partitions that this broker hosts: all of them, or none before the topic exists."""
         return range(self.partitions if self.name in self._topics else 0)
 
     def scan(self, partition: int) -> Iterator[CoordinatorBatch]:
@@ -70,11 +72,11 @@ class CoordinatorLog:
         """Append one batch to the page cache and return its base offset.
 
         With flush.messages=1 the log is registered, so that no response is sent before the batch is on disk. A caller
-        that then writes to another log (a batch of a transaction, a marker) waits for the flush itself.
+        that must not append to another log before that, for example a transaction marker, waits for the flush itself.
 
         Args:
-            is_awaited: False if no response depends on the records. They are flushed with later ones, or within a
-                second by housekeeping.
+            is_awaited: False if no response depends on the records. They are then flushed with later records or by the
+                periodic housekeeping.
         """
         now_ms = self._clock.now_ms()
         batch = encode_batch(records, now_ms, transaction=transaction)
@@ -85,15 +87,15 @@ class CoordinatorLog:
         return base_offset
 
     def register_unflushed(self, partition: int) -> None:
-        """Register a partition if records that were read may not be on disk, as after the process was killed."""
+        """Register the log of a partition if some of its records may not be on disk, as after `kill -9`."""
         if self._flushes is not None and (log := self.log(partition)).recovery_point < log.log_end_offset:
             self._flushes.register(log)
 
     async def prune(self, partition: int, offset: int) -> None:
         """Delete the records before `offset`, after the record at `offset` has been flushed.
 
-        Otherwise the log start offset could reach the disk before unflushed records. After a power cut the log would
-        end below its start, without the deleted records and without those that supersede them.
+        Without the flush, the log start offset could reach the disk before unflushed records. After a power cut the log
+        would end below its start, without the deleted records and without the records that supersede them.
         """
         log = self.log(partition)
         if log.log_start_offset < offset <= log.high_watermark:
@@ -106,6 +108,7 @@ class CoordinatorLog:
         return self.log(partition).leader_epoch
 
     def log(self, partition: int) -> Log:
+        """Return the log of a partition."""
         try:
             return self._log_of(self.name, partition)
         except BrokerError as error:

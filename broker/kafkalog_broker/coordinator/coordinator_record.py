@@ -1,4 +1,4 @@
-"""Records of the internal topics of coordinators, as keys and values in bytes."""
+"""Encoded keys and values of the records in the internal topics of coordinators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_TOMBSTONES_PER_BATCH = 1_000  # about 100 KB, far below message.max.bytes
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer whose transaction a batch may belong to."""
+    """Identity of a producer, and of the transaction that it has open."""
 
     producer_id: int
     epoch: int
@@ -25,16 +25,16 @@ def encode_message(kind: Message, values: Sequence[Any], version: int | None = N
     """Encode a key or value like `Message.encode`.
 
     Raises:
-        BrokerError: See `text_too_long`.
+        BrokerError: See `text_too_long_error`.
     """
     try:
         return kind.encode(values, version)
     except InvalidRecord as error:
-        raise text_too_long(error) from None
+        raise text_too_long_error(error) from None
 
 
-def text_too_long(error: InvalidRecord) -> BrokerError:
-    """Return the error for a text that does not fit into a record.
+def text_too_long_error(error: InvalidRecord) -> BrokerError:
+    """Return the error for a text that is too long for a record.
 
     A flexible request can carry a longer text than a key can hold. Kafka fails with UNKNOWN_SERVER_ERROR too.
     """

@@ -1,16 +1,19 @@
-"""The partitions of an internal topic that a coordinator serves (Kafka's CoordinatorRuntime).
+"""The loaded partitions of a coordinator's internal topic, and operations on them (Kafka's CoordinatorRuntime).
 
-How a coordinator uses the runtime: it passes `load`, which turns the batches of a partition into a value in any thread,
-and `serve`, which makes a shard of that value in the event loop. The shard holds all state of the partition, and has
-`encode` and `replay` (see `CoordinatorShard`). A request is an operation: a function that reads the shard, changes
-nothing, and returns a `CoordinatorResult` of records and a response. `runtime.run(partition, operation)` loads the
-partition if needed, runs the operation and commits the result: it appends the records as one batch, replays them into
-the shard, calls `on_commit` and returns the response. If the append fails, BrokerError is raised and the shard is as
-before. For delayed operations the shard makes a `CoordinatorTimer`, for slow tasks a `CoordinatorExecutor`; both get
-`partial(runtime.commit, partition)` and commit the results of their operations. Callers that hold a shard already use
-`runtime.commit(partition, result)`; `runtime.append` only appends, for records that the caller applies itself.
+A coordinator passes two functions. `load` replays the batches of a partition, in any thread. `create_shard` makes the
+shard of the partition from the loaded value, in the event loop. The shard holds all state of the partition and has the
+methods `encode` and `replay`, see `CoordinatorShard`.
 
-All methods except `read` are called from the event loop.
+A request is an operation: a function that reads the shard, does not change it, and returns a `CoordinatorResult` of
+records and a response. `run` loads the partition if needed, runs the operation and commits the result: it appends the
+records as one batch, replays them into the shard, calls `on_commit` and returns the response. If the append fails,
+BrokerError is raised and the shard has not changed.
+
+A shard creates a `CoordinatorTimer` for delayed operations and a `CoordinatorExecutor` for slow tasks; both commit
+results with `partial(runtime.commit, partition)`. A caller that already has the shard calls `commit` itself. `append`
+is for records that the caller applies without a replay.
+
+All methods except `read` must be called from the event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 _log = logging.getLogger(__name__)
 
-LoadedT = TypeVar("LoadedT")  # value that a partition is loaded as
+LoadedT = TypeVar("LoadedT")  # return value of `load`
 ShardT = TypeVar("ShardT")  # shard that serves a partition
 ReplayedT = TypeVar("ReplayedT", contravariant=True)  # record of a shard
 
@@ -40,7 +43,7 @@ class CoordinatorShard(Protocol[ReplayedT]):
     """State of one partition, changed by replaying records (Kafka's CoordinatorShard)."""
 
     def encode(self, record: ReplayedT, /) -> Record:
-        """Raises BrokerError if the record cannot be written."""
+        """Encode a record. Raises BrokerError if a text in it is too long."""
 
     def replay(self, offset: int, record: ReplayedT, /) -> None:
         """Apply a record that is in the log at `offset`. Must not fail."""
@@ -58,27 +61,27 @@ class Append(Protocol):
 
 
 class CoordinatorRuntime(Generic[LoadedT, ShardT]):
-    """The shards of a coordinator, by partition. A partition that is not loaded yet is loaded at its first use, which
-    blocks."""
+    """The shards of a coordinator. A partition that is not loaded is loaded at its first use, which blocks."""
 
     def __init__(
         self,
         log: CoordinatorLog,
         load: Callable[[Iterable[CoordinatorBatch]], LoadedT],
-        serve: Callable[[int, LoadedT], ShardT],
+        create_shard: Callable[[int, LoadedT], ShardT],
     ) -> None:
-        """
+        """Create without loaded partitions.
+
         Args:
             log: The internal topic.
-            load: Reads the batches of a partition, in any thread. May raise BrokerError.
-            serve: Makes the shard of a partition from the loaded value, in the event loop.
+            load: Replays the batches of a partition, in any thread. May raise BrokerError.
+            create_shard: Makes the shard of a partition from the loaded value, in the event loop.
         """
         self.log = log
         self._load = load
-        self._serve = serve
-        self._served: dict[int, ShardT] = {}
+        self._create_shard = create_shard
+        self._shards: dict[int, ShardT] = {}
         self._loading: set[int] = set()
-        self._damaged: dict[int, str] = {}  # partitions whose batches cannot be read, with the reason
+        self._damaged: dict[int, str] = {}  # reasons why partitions cannot be read, by partition
         self._stopped = False
 
     def partition_for(self, key: str) -> int:
@@ -105,17 +108,19 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         """Append the records of a result, replay them, call `on_commit` and return the response.
 
         Raises:
-            BrokerError: From `append`, or not_coordinator if the partition is not served here any more. The shard has
-                not changed then.
+            BrokerError: From `append`, or not_coordinator if the partition was unloaded meanwhile. The shard has not
+                changed then.
         """
         records = result.records
         if isinstance(records, EncodedRecords):
             if records:
                 self.append(partition, records, result.transaction, is_awaited=result.is_awaited)
         elif records:
-            shard = self._served.get(partition)
+            shard = self._shards.get(partition)
             if shard is None:
-                raise BrokerError(ErrorCode.not_coordinator, f"{self.log.name}-{partition} is not served here")
+                raise BrokerError(
+                    ErrorCode.not_coordinator, f"{self.log.name}-{partition} is not loaded on this broker"
+                )
             encoded = [shard.encode(record) for record in records]
             first_offset = self.append(partition, encoded, result.transaction, is_awaited=result.is_awaited)
             for offset, record in enumerate(records, first_offset):
@@ -147,44 +152,44 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
                 from `read`.
         """
         self.check_running()
-        self.check_loaded(partition)
-        if partition not in self._served:
-            self._open_now(partition)
+        self.check_not_loading(partition)
+        if partition not in self._shards:
+            self._load_now(partition)
             if partition in self._damaged:
                 reason = self._damaged[partition]
                 raise BrokerError(ErrorCode.not_coordinator, f"{self.log.name}-{partition} cannot be loaded: {reason}")
-        return self._served[partition]
+        return self._shards[partition]
 
-    def if_open(self, partition: int) -> ShardT | None:
+    def get_if_loaded(self, partition: int) -> ShardT | None:
         """Return the shard of a partition, or None if it is not loaded."""
-        return self._served.get(partition)
+        return self._shards.get(partition)
 
-    def served(self) -> dict[int, ShardT]:
+    def loaded_shards(self) -> dict[int, ShardT]:
         """Return the shards that are loaded, by partition."""
-        return dict(self._served)
+        return dict(self._shards)
 
-    def all(self) -> list[ShardT]:
-        """Return the shards of all partitions that are here, and load those that are not loaded.
+    def all_shards(self) -> list[ShardT]:
+        """Return the shards of all partitions that this broker hosts, after loading those that are not loaded.
 
-        Damaged partitions are left out.
+        Damaged partitions are not included.
 
         Raises:
-            BrokerError: coordinator_load_in_progress while a partition is being loaded, because an incomplete list
-                would look complete; otherwise as `get`.
+            BrokerError: coordinator_load_in_progress while a partition is being loaded, because the caller could not
+                tell an incomplete list from a complete one; otherwise as `get`.
         """
         self.check_running()
         if self._loading:
             raise BrokerError(
                 ErrorCode.coordinator_load_in_progress, f"{len(self._loading)} partitions are still being read"
             )
-        self.open_owned()
-        return list(self._served.values())
+        self.load_owned_now()
+        return list(self._shards.values())
 
     def check_running(self) -> None:
         if self._stopped:
             raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
 
-    def check_loaded(self, partition: int) -> None:
+    def check_not_loading(self, partition: int) -> None:
         if partition in self._loading:
             name = f"{self.log.name}-{partition}"
             raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{name} is still being read")
@@ -201,70 +206,77 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
             raise BrokerError(coordinator_error_code(error.code), error.what) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `remove`, for partitions that are not open already."""
-        self._loading.update(partition for partition in partitions if partition not in self._served)
+        """Fail operations on partitions with COORDINATOR_LOAD_IN_PROGRESS until `serve` or `unload`. Loaded partitions
+        are not affected."""
+        self._loading.update(partition for partition in partitions if partition not in self._shards)
 
-    def open(self, partition: int, loaded: LoadedT) -> None:
-        """Serve a partition whose state has been read. No-op if it is open already or after `stop`."""
+    def serve(self, partition: int, loaded: LoadedT) -> None:
+        """Serve a partition whose state has been loaded. No-op if it already has a shard, or after `stop`."""
         self._loading.discard(partition)
-        if partition not in self._served and not self._stopped:
+        if partition not in self._shards and not self._stopped:
             self.log.register_unflushed(partition)
-            self._served[partition] = self._serve(partition, loaded)
+            self._shards[partition] = self._create_shard(partition, loaded)
 
-    def open_owned(self) -> None:
-        """Load all partitions that are here, except damaged ones and those that are being loaded. Raises
+    def load_owned_now(self) -> None:
+        """Load all hosted partitions in the event loop, except damaged ones and those that are being loaded. Raises
         BrokerError."""
         for partition in self.log.owned():
-            if partition not in self._served and partition not in self._loading and not self._stopped:
-                self._open_now(partition)
+            if partition not in self._shards and partition not in self._loading and not self._stopped:
+                self._load_now(partition)
 
     async def load_owned(
-        self, run_blocking: Callable[[Callable[[int], LoadedT], int], Awaitable[LoadedT]], what: str
+        self, run_blocking: Callable[[Callable[[int], LoadedT], int], Awaitable[LoadedT]], content: str
     ) -> None:
-        """Load all partitions that are here, one after the other in a thread, while the broker serves requests.
+        """Load all hosted partitions in a thread, one after the other, while the broker serves requests.
 
-        A partition that cannot be loaded is logged. Its next use tries again, unless its batches are damaged.
+        If a partition cannot be loaded, the error is logged. Its next use loads it again, unless its batches are
+        damaged.
 
         Args:
-            what: What the partitions hold, for messages: "groups".
+            run_blocking: Runs a function in a thread.
+            content: Content of the partitions, for log messages, such as "groups".
         """
         for partition in self.log.owned():
-            if partition in self._served:
+            if partition in self._shards:
                 continue
+            self._loading.add(partition)
             try:
-                self.open(partition, await run_blocking(self.read, partition))
+                loaded = await run_blocking(self.read, partition)
+                if partition in self._loading:  # the topic was not deleted meanwhile
+                    self.serve(partition, loaded)
             except KafkalogError as error:
-                _log.error("the %s of %s-%d cannot be loaded: %s", what, self.log.name, partition, error)
-                self.remove(partition)
-                if not isinstance(error, BrokerError):
+                _log.error("the %s of %s-%d cannot be loaded: %s", content, self.log.name, partition, error)
+                if partition in self._loading and not isinstance(error, BrokerError):
                     self._damaged[partition] = str(error)
             except Exception:  # noqa: BLE001 - a defect in one partition must not keep the others from being served
-                _log.exception("the %s of %s-%d cannot be loaded", what, self.log.name, partition)
-                self.remove(partition)
+                _log.exception("the %s of %s-%d cannot be loaded", content, self.log.name, partition)
+            finally:
+                self._loading.discard(partition)
 
-    def remove(self, partition: int) -> None:
-        """Unload a partition, or end its loading. Its next use loads it again."""
+    def unload(self, partition: int) -> None:
+        """Unload a partition, or cancel its loading. Its next use loads it again."""
         self._loading.discard(partition)
         self._damaged.pop(partition, None)
-        self._served.pop(partition, None)
+        self._shards.pop(partition, None)
 
-    def remove_all(self) -> list[ShardT]:
+    def unload_all(self) -> list[ShardT]:
         """Unload all partitions, as after the topic was deleted, and return their shards."""
-        shards = list(self._served.values())
-        self._served.clear()
+        shards = list(self._shards.values())
+        self._shards.clear()
+        self._loading.clear()
         self._damaged.clear()
         return shards
 
     def stop(self) -> None:
-        """Answer everything with COORDINATOR_NOT_AVAILABLE from now on."""
+        """Fail all further operations with COORDINATOR_NOT_AVAILABLE."""
         self._stopped = True
 
-    def _open_now(self, partition: int) -> None:
+    def _load_now(self, partition: int) -> None:
         """Load a partition in the event loop. No-op if its batches are damaged. Raises BrokerError."""
         if partition in self._damaged:
             return
         try:
-            self.open(partition, self.read(partition))
+            self.serve(partition, self.read(partition))
         except BrokerError:
             raise
         except KafkalogError as error:

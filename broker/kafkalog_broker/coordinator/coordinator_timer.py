@@ -45,7 +45,7 @@ class CoordinatorTimer:
                 if result is not None:
                     self._commit(result)
             except BrokerError as error:
-                _log.warning("the time-out %.200r could not be written and is tried again: %s", key, error)
+                _log.warning("the operation of timer %.200r failed and is retried: %s", key, error)
                 self.schedule(key, RETRY_MS, operation)
 
         self._handles[key] = self._scheduler(delay_ms, fire)

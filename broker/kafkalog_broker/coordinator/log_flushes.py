@@ -1,8 +1,8 @@
-"""Flushes that responses wait for: of logs with flush.messages=1, whose records are on disk when they are acknowledged.
+"""Flushes of coordinator logs with flush.messages=1, whose records are on disk before a response acknowledges them.
 
-Kafka flushes such a log within the append, so no code of a coordinator can forget it. Here an append does not block.
-Instead `CoordinatorLog.append` registers the log, and the dispatcher waits for `flush_registered` before it encodes any
-response that may depend on a coordinator's records.
+Kafka flushes such a log within the append. Here an append must not block the event loop. Instead
+`CoordinatorLog.append` registers the log, and the dispatcher waits for `flush_registered` before it encodes a response
+that may depend on a coordinator's records.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ BeginBlocking = Callable[[Callable[[], None]], asyncio.Future[None]]  # starts a
 
 
 class LogFlushes:
-    """Not thread-safe; call from the event loop.
+    """The registered logs and their running flushes. Not thread-safe; call from the event loop.
 
-    `registered` holds the logs that may have a record which is not on disk; callers only test whether it is empty.
-    `failures` counts registered logs that went offline before their records were on disk. A request that sees it change
-    cannot know whether the lost records were its own, and must fail.
+    Attributes:
+        registered: Logs that may have records which are not on disk. Callers only test whether it is empty.
+        failures: Number of registered logs that went offline before their records were on disk. If it changes during
+            a request, the request must fail, because the lost records may be those that it appended.
     """
 
     def __init__(self, begin_blocking: BeginBlocking) -> None:
@@ -37,14 +38,14 @@ class LogFlushes:
             self.registered[log] = None
 
     async def flush_registered(self) -> None:
-        """Return when all records that are in registered logs now are on disk.
+        """Return when all present records of the registered logs are on disk.
 
         Raises:
             BrokerError: kafka_storage_error, if a log cannot be flushed.
         """
         ends = [(log, log.log_end_offset) for log in self.registered]
         for log, _ in ends[1:]:
-            self._begin(log)  # start all flushes before waiting for the first
+            self._begin_flush(log)  # start all flushes before waiting for the first
         error: BrokerError | None = None
         for log, end in ends:
             try:
@@ -52,15 +53,15 @@ class LogFlushes:
             except BrokerError as failure:
                 if not log.is_closed:  # a deleted topic has nothing left to flush
                     error = failure
-            self._forget_if_done(log)
+            self._unregister_if_flushed(log)
         if error is not None:
             raise error
 
     async def flush(self, log: Log, up_to: int) -> None:
-        """Return when all records below `up_to` are on disk and, as flush.messages is 1, below the high watermark.
+        """Return when all records below `up_to` are on disk and, with flush.messages=1, below the high watermark.
 
-        A flush that was running may have begun before the last append, so another one can follow. All callers that wait
-        meanwhile share it.
+        A flush that is already running may have begun before the last append. Then another one follows it, which all
+        waiting callers share.
 
         Raises:
             BrokerError: As `Log.flush`.
@@ -68,26 +69,26 @@ class LogFlushes:
         while log.recovery_point < up_to or (
             log.high_watermark < up_to and log.config.flush_messages == EVERY_APPEND and not log.is_follower
         ):
-            await asyncio.shield(self._begin(log))
+            await asyncio.shield(self._begin_flush(log))
             if log.is_closed:
                 log.check()
 
-    def _begin(self, log: Log) -> asyncio.Future[None]:
-        """Return the flush of `log` that is running, or start one."""
+    def _begin_flush(self, log: Log) -> asyncio.Future[None]:
+        """Return the running flush of `log`, or start one."""
         running = self._running.get(log)
         if running is None or running.done():  # a flush that has ended stays here until its callback runs
             running = self._running[log] = self._begin_blocking(partial(log.flush, log.log_end_offset))
-            running.add_done_callback(partial(self._ended, log))
+            running.add_done_callback(partial(self._flush_ended, log))
         return running
 
-    def _ended(self, log: Log, flush: asyncio.Future[None]) -> None:
+    def _flush_ended(self, log: Log, flush: asyncio.Future[None]) -> None:
         if self._running.get(log) is flush:
             del self._running[log]
         if not flush.cancelled():
             flush.exception()  # marks the exception as retrieved, since no caller may be waiting
-        self._forget_if_done(log)
+        self._unregister_if_flushed(log)
 
-    def _forget_if_done(self, log: Log) -> None:
+    def _unregister_if_flushed(self, log: Log) -> None:
         if log not in self.registered:
             return
         if log.failure is not None and not log.is_closed:

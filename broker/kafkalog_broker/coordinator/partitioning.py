@@ -7,7 +7,7 @@ from functools import lru_cache
 
 _UTF16_UNIT = struct.Struct(">H")
 _CACHED_KEYS = 1 << 12
-_MAX_CACHED_CHARACTERS = 128  # keys are looked up again and again; long ones would make the cache large
+_MAX_CACHED_CHARACTERS = 128  # longer keys are not cached, which bounds the memory of the cache
 
 
 def partition_for(key: str, partition_count: int) -> int:

@@ -1,7 +1,7 @@
 """Record batches of the internal topics of coordinators, encoded and decoded in plain Python.
 
-These batches hold a few small records. The kernels of `kafkalog_spark.log` are for millions of records: loading them
-would cost more time and memory than the records of coordinators ever do.
+These batches hold a few small records. Importing the Numba kernels of `kafkalog_spark.log`, which decode millions of
+records, would take more time and memory than they could save here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encode_batch(
     leader_epoch: int = 0,
     transaction: ProducerIdAndEpoch | None = None,
 ) -> bytes:
-    """Encode records as one batch, which is part of the open transaction of `transaction` if that is given."""
+    """Encode records as one batch, which belongs to the open transaction of `transaction` if that is not None."""
     producer_id, epoch = transaction or (layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH)
     return build_batch(
         records, timestamp_ms, base_offset=base_offset, leader_epoch=leader_epoch,
@@ -71,7 +71,7 @@ def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Coordinator
 
 
 def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the record values of a topic without keys. Each chunk holds whole v2 batches.
+    """Yield the values of records that have no keys. Each chunk holds whole v2 batches.
 
     Raises:
         CorruptBatch: If a batch is damaged.
@@ -80,7 +80,7 @@ def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         for data, header in batches_of(chunk):
             check_crc(header, data)
             if not header.is_control and header.record_count:
-                payload, views = _views(header, data)
+                payload, views = _read_records(header, data)
                 yield from (
                     bytes(payload[view.value_at : view.value_at + view.value_size])
                     for view in views
@@ -89,12 +89,12 @@ def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _keyed_records(header: BatchHeader, data: bytes) -> list[Record]:
-    payload, views = _views(header, data)
+    payload, views = _read_records(header, data)
     with_key = [view for view in views if view.key_size >= 0]
     if len(with_key) < len(views):
-        # Not written by a coordinator. The rest of the partition is served all the same.
+        # One invalid record must not make the other groups or transactions of the partition unavailable.
         _log.error(
-            "%d of the %d records at offset %d have no key, and are left out: they are no coordinator's",
+            "%d of the %d records at offset %d have no key and are skipped: no coordinator has written them",
             len(views) - len(with_key), len(views), header.base_offset,
         )  # fmt: skip
     return [
@@ -106,7 +106,7 @@ def _keyed_records(header: BatchHeader, data: bytes) -> list[Record]:
     ]
 
 
-def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordView]]:
+def _read_records(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordView]]:
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         payload = memoryview(bytes(decompress_records(header.codec, payload)))

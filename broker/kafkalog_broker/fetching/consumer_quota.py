@@ -6,8 +6,8 @@ from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
 
 
-def limited_bytes(quotas: ClientQuotas, request: Request, max_bytes: int) -> int:
-    """Return the bytes that the response may have, at most `max_bytes`: more than the quota allows is never sent."""
+def limit_bytes(quotas: ClientQuotas, request: Request, max_bytes: int) -> int:
+    """Return the limit on the bytes of records in a response: `max_bytes`, or less if the quota allows less."""
     if not quotas.in_use:
         return max_bytes
     return min(max_bytes, quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
@@ -17,7 +17,7 @@ def throttle(quotas: ClientQuotas, request: Request, size: int) -> int:
     """Record a response with `size` bytes of records.
 
     Returns:
-        Milliseconds for which the client is throttled, 0 if it is not. Until then its connection is muted.
+        Milliseconds for which the client is throttled and its connection muted; 0 if the quota is not exceeded.
     """
     if not (quotas.in_use and size):
         return 0

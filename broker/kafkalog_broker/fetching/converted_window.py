@@ -1,4 +1,4 @@
-"""Request for the conversion of one window of a log, and the converted window."""
+"""The conversion of one window of a log for an old client: its request and its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class OversizedFirst(Enum):
-    """What to do with the first message of a response if it is larger than the room for it."""
+    """Treatment of the first message of a response if it is larger than the room for it."""
 
     OMIT = auto()
     KEEP = auto()
@@ -23,7 +23,7 @@ class ConversionRequest(NamedTuple):
         until: Offset at which the conversion ends.
         magic: Newest message format that the client can read, 0 or 1.
         room: Bytes that the response has room for.
-        oversized_first: What to do with a first message that is larger than `room`.
+        oversized_first: Treatment of a first message that is larger than `room`.
     """
 
     offset: int
@@ -35,11 +35,11 @@ class ConversionRequest(NamedTuple):
 
 @dataclass(slots=True)
 class ConvertedWindow:
-    """Messages made of a window of the log.
+    """Result of a conversion: messages v0 or v1.
 
     Attributes:
         request: The request.
-        next_offset: All records below were converted or are hidden.
+        next_offset: Offset at which the next window begins. All records before it were converted or are hidden.
         pieces: The messages, in order.
         size: Bytes of `pieces`.
         is_full: True if no further message may follow in the response.
@@ -52,7 +52,7 @@ class ConvertedWindow:
     is_full: bool = False
 
     @property
-    def left(self) -> int:
+    def room_left(self) -> int:
         return self.request.room - self.size
 
     def add(self, piece: bytes | memoryview) -> None:

@@ -32,7 +32,7 @@ CONVERTED_BYTES = 4 << 20
 """Limit on the bytes of one response. Kafka converts while it sends; here these clients get smaller responses
 instead."""
 CONVERTED_AT_ONCE = 8
-"""Responses that are converted at the same time; other requests wait. This bounds the memory of conversions."""
+"""Responses that are converted at the same time, which bounds the memory of conversions. Other requests wait."""
 
 
 class ConvertingReader:
@@ -62,7 +62,7 @@ class ConvertingReader:
             time_slice: Other requests run between two partitions when it is over.
             legacy: Format of the client.
             max_bytes: Limit on the bytes of the response, at most CONVERTED_BYTES.
-            first: Number that changes with each request and selects the partition that is read first, because these
+            first: Number that selects the partition to read first. It must change with each request, because these
                 clients always list their partitions in the same order.
             is_closed: True if the client has disconnected.
             remote: Reads from remote storage, None without it.
@@ -83,8 +83,8 @@ class ConvertingReader:
                 except BrokerError as error:
                     must_respond = True
                     code = error.code
-                    if code is ErrorCode.kafka_storage_error:  # known to these clients, which then refresh metadata
-                        code = ErrorCode.not_leader_or_follower
+                    if code is ErrorCode.kafka_storage_error:  # unknown to these clients
+                        code = ErrorCode.not_leader_or_follower  # on which they refresh their metadata
                     fetched[index] = FetchedPartition(request, code)
             in_order = [fetched[index] for index in range(count)]
             # A response without room does not wait, because it could not return appended records.

@@ -1,9 +1,9 @@
 """Down-conversion of one window of a log into messages v0 or v1 (Kafka: RecordsUtil.downConvert).
 
 Clients of Fetch 0 to 3 cannot read v2 batches. Headers of records, control batches and records of aborted transactions
-are omitted, because these clients know none of them. Offsets stay, timestamps are dropped in v0, and a compressed batch
-becomes wrappers with the same codec. zstd does not exist in these formats: UNSUPPORTED_COMPRESSION_TYPE. Messages that
-the client can read are sent byte for byte, without decoding.
+are omitted, because these clients support none of them. Offsets stay, timestamps are dropped in v0, and a compressed
+batch becomes wrappers with the same codec. A zstd batch is refused with UNSUPPORTED_COMPRESSION_TYPE, because these
+formats have no zstd. Messages that the client can read are sent byte for byte, without decoding.
 
 Blocks and computes; call from a worker thread. One call converts one window, READ_BYTES or one larger batch, and ends
 early after AT_ONCE_S so that other requests get the thread.
@@ -22,7 +22,14 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.converted_window import ConversionRequest, ConvertedWindow
-from kafkalog_broker.fetching.legacy_messages import I64, Source, end_positions, find, units_of, write
+from kafkalog_broker.fetching.legacy_messages import (
+    I64,
+    PayloadKind,
+    encode_messages,
+    end_positions,
+    locate_messages,
+    units_of_batches,
+)
 from kafkalog_broker.fetching.legacy_wrappers import convert_compressed
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.kernel_loading import load_kernel
@@ -104,31 +111,31 @@ def convert(log: Log, request: ConversionRequest, remote: RemoteRead | None = No
     return out
 
 
-def kinds_of(table: I64, magic: int, aborted: FindAborted) -> I64:
+def conversions_of(table: I64, magic: int, aborted: FindAborted) -> I64:
     """Return int64[n]: the Conversion of each batch for a client of format `magic`.
 
     `aborted` is called only if a batch is transactional.
     """
     magics, attributes = table[:, HeaderColumn.MAGIC], table[:, HeaderColumn.ATTRIBUTES]
     is_compressed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kinds: I64 = (np.where(magics == 2, Conversion.RECORDS, Conversion.MESSAGES) + is_compressed).astype(np.int64)
-    kinds[magics <= magic] = Conversion.READABLE
+    conversions: I64 = (np.where(magics == 2, Conversion.RECORDS, Conversion.MESSAGES) + is_compressed).astype(np.int64)
+    conversions[magics <= magic] = Conversion.READABLE
     is_v2 = magics == 2
-    kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
+    conversions[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
-    return kinds
+        conversions[AbortedBatches(aborted()).excludes(table)] = Conversion.HIDDEN
+    return conversions
 
 
 def _local_window(log: Log, request: ConversionRequest) -> _Window | None:
     """Read the window from the local log. None if no batch is left below `request.until`."""
-    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
-    if not found.slices:
+    log_range = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
+    if not log_range.slices:
         return None
-    first = found.slices[0]
+    first = log_range.slices[0]
     _check_size(len(first))
-    aborted = partial(log.aborted_transactions, request.offset, found.next_offset)
-    return _Window(memoryview(log.read_slice(first)), found.next_offset, aborted)
+    aborted = partial(log.aborted_transactions, request.offset, log_range.next_offset)
+    return _Window(memoryview(log.read_slice(first)), log_range.next_offset, aborted)
 
 
 def _remote_window(remote: RemoteRead) -> _Window:
@@ -148,23 +155,23 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
     load_kernel()  # loads LLVM without blocking other threads
     data = window.data
     table, fault = sweep_batches(data)
-    kinds = kinds_of(table, out.request.magic, window.aborted)
-    # Neighbouring batches of one kind are converted together, unless each becomes a wrapper.
-    for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
-        kind = Conversion(int(kinds[first]))
-        is_compressed = kind in (Conversion.COMPRESSED_RECORDS, Conversion.COMPRESSED_MESSAGES)
+    conversions = conversions_of(table, out.request.magic, window.aborted)
+    # Neighbouring batches with the same conversion are converted together, unless each becomes a wrapper.
+    for first, last in pairwise(np.flatnonzero(np.diff(conversions, prepend=-1, append=-1)).tolist()):
+        conversion = Conversion(int(conversions[first]))
+        is_compressed = conversion in (Conversion.COMPRESSED_RECORDS, Conversion.COMPRESSED_MESSAGES)
         for begin, end in pairwise(range(first, last + 1)) if is_compressed else ((first, last),):
-            match kind:
+            match conversion:
                 case Conversion.READABLE:
                     _copy(out, data, table[begin:end])
                 case Conversion.RECORDS:
-                    _convert_uncompressed(out, data, table[begin:end], Source.RECORDS)
+                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.RECORDS)
                 case Conversion.MESSAGES:
-                    _convert_uncompressed(out, data, table[begin:end], Source.MESSAGES)
+                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.MESSAGES)
                 case Conversion.COMPRESSED_RECORDS:
-                    convert_compressed(out, data, table[begin], Source.RECORDS)
+                    convert_compressed(out, data, table[begin], PayloadKind.RECORDS)
                 case Conversion.COMPRESSED_MESSAGES:
-                    convert_compressed(out, data, table[begin], Source.MESSAGES)
+                    convert_compressed(out, data, table[begin], PayloadKind.MESSAGES)
             if out.is_full:
                 return False
             out.next_offset = max(int(table[end - 1, HeaderColumn.LAST_OFFSET]) + 1, out.next_offset)
@@ -180,7 +187,7 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
 def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
     start = int(batches[0, HeaderColumn.POSITION])
     ends = np.cumsum(batches[:, HeaderColumn.SIZE])
-    fitting = int(np.searchsorted(ends, out.left, side="right"))
+    fitting = int(np.searchsorted(ends, out.room_left, side="right"))
     if fitting:
         out.add(data[start : start + int(ends[fitting - 1])])
     if fitting < len(batches):
@@ -188,23 +195,21 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
         out.add_oversized(data[position : position + size])
 
 
-def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, source: Source) -> None:
+def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
-    units, most = units_of(batches), len(batches)
-    if source is Source.MESSAGES:
+    units, most = units_of_batches(batches), len(batches)
+    if kind is PayloadKind.MESSAGES:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
     else:
-        announced, size = (
-            int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum()),
-            int(batches[:, HeaderColumn.SIZE].sum()),
-        )
+        announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
+        size = int(batches[:, HeaderColumn.SIZE].sum())
         most = min(announced, size // layout.MIN_RECORD_SIZE)
     magic, payload = out.request.magic, as_array(data)
-    messages, is_malformed = find(source, payload, units, out.request.offset, most)
-    fitting = int(np.searchsorted(end_positions(messages, magic), out.left, side="right"))
+    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, most)
+    fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
     if fitting:
-        out.add(write(payload, messages[:fitting], magic))
+        out.add(encode_messages(payload, messages[:fitting], magic))
     if fitting < len(messages):
-        out.add_oversized(write(payload, messages[fitting : fitting + 1], magic))
+        out.add_oversized(encode_messages(payload, messages[fitting : fitting + 1], magic))
     elif is_malformed:
         raise CorruptBatch("a record is malformed")

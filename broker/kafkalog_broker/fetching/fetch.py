@@ -149,7 +149,7 @@ def _may_wait(request: FetchRequest, context: FetchContext, fetched: Fetched) ->
 
 def _first_remote(partitions: Sequence[FetchedPartition]) -> int | None:
     """Return the index of the first partition whose records are in remote storage."""
-    return next((index for index, one in enumerate(partitions) if one.remote is not None), None)
+    return next((index for index, partition in enumerate(partitions) if partition.remote is not None), None)
 
 
 async def _read_remote(

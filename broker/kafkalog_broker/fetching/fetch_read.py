@@ -22,14 +22,14 @@ MAX_SLICES = 32
 """Number of files that one response may keep open until the consumer has received it: with 1 MB a partition, 32 MB.
 While all responses together keep MAX_OPEN_WITH_RESPONSES files open, responses are limited to READ_AT_ONCE_BYTES, or
 one larger batch, and are read at once."""
-TURN_EVERY = 16
-"""Number of partitions between two checks of the time slice."""
+PARTITIONS_PER_CHECK = 16
+"""Number of partitions that are read between two checks of the time slice."""
 _UNLIMITED = 1 << 62
 _NO_ERROR = ErrorCode.none  # a look-up of an enum member would be slow, once for each partition
 _new_tuple = tuple.__new__  # FetchedPartition without the cost of its constructor
 
 FindLog = Callable[[FetchPartition], Log]
-"""Returns the log of a partition. Raises BrokerError if it is unknown, offline, or not readable for the client."""
+"""Returns the log of a partition. Raises BrokerError if it is unknown or offline, or if the client may not read it."""
 
 
 class DivergingEpoch(NamedTuple):
@@ -67,8 +67,8 @@ class FetchedPartition(NamedTuple):
         diverging_epoch: Set instead of records if the client's copy of the log has diverged.
         appended_bytes: `Log.appended_bytes` at the time of the read.
         waits_for_lso: True if only an advance of the last stable offset can make more records visible.
-        is_cut_off: True if further records exist, but a byte limit or remote storage prevented reading them. Appends
-            then add nothing to the response.
+        is_cut_off: True if there are more records that a byte limit or remote storage prevented from being read, so
+            that appends add nothing to the response.
         remote: Set if the records at the fetch offset are in remote storage only.
     """
 
@@ -106,7 +106,8 @@ class Fetched(NamedTuple):
         """Return the same result without the records themselves, which hold memory or open files."""
         if not self.size:
             return self
-        return Fetched([one._replace(records=()) for one in self.partitions], self.size, self.must_respond)
+        partitions = [partition._replace(records=()) for partition in self.partitions]
+        return Fetched(partitions, self.size, self.must_respond)
 
 
 async def read_partitions(
@@ -127,7 +128,7 @@ async def read_partitions(
         max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _UNLIMITED
     left = max_bytes
     for number, request in enumerate(partitions, 1):
-        if not number % TURN_EVERY and time_slice.over:
+        if not number % PARTITIONS_PER_CHECK and time_slice.over:
             await time_slice.next()
         try:
             log = find_log(request)
@@ -173,13 +174,13 @@ def _read(
     elif offset < until:
         is_cut_off = True
         if left > 0 or at_least_one:
-            found = log.find_range(offset, min(left, request.max_bytes), up_to=until, at_least_one=at_least_one)
-            is_cut_off = found.next_offset < until
-            if found.slices:
-                records = [log.read_slice(part) if len(part) <= at_once else part for part in found.slices]
+            log_range = log.find_range(offset, min(left, request.max_bytes), up_to=until, at_least_one=at_least_one)
+            is_cut_off = log_range.next_offset < until
+            if log_range.slices:
+                records = [log.read_slice(part) if len(part) <= at_once else part for part in log_range.slices]
                 size = sum(map(len, records))
                 if read_committed:
-                    aborted = log.aborted_transactions(offset, found.next_offset)
+                    aborted = log.aborted_transactions(offset, log_range.next_offset)
     return _new_tuple(FetchedPartition, (
         request, _NO_ERROR, log, high_watermark, stable, log_start, records, size, aborted, None, appended_bytes,
         read_committed and stable < high_watermark, is_cut_off, remote,

@@ -1,4 +1,4 @@
-"""A Fetch request as values, the same for all versions of the protocol."""
+"""A Fetch request, independent of the version of the protocol."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Session:
 
     Attributes:
         id: Session ID, above 0.
-        names_topics_by_id: True if its partitions have topic IDs.
+        names_topics_by_id: True if the keys of its partitions have topic IDs instead of names.
         epoch: Epoch that the next request must have.
         created_ms: Time of the request that opened it.
         last_used_ms: Time of the last request.
@@ -127,7 +127,7 @@ class FetchContext(NamedTuple):
         if self.session is None:
             return fetched
         must_report = self.session.must_report
-        changed = [one for one in fetched if must_report(one)]
+        changed = [partition for partition in fetched if must_report(partition)]
         return changed if self.is_incremental else fetched
 
 
@@ -173,28 +173,28 @@ class FetchSessions:
         if epoch == INITIAL_EPOCH:
             self.close(session_id)
             return FetchContext(list(requested.values()), self._open(requested, names_topics_by_id, now_ms))
-        found = self._sessions.get(session_id)
-        if found is None:
+        session = self._sessions.get(session_id)
+        if session is None:
             raise BrokerError(ErrorCode.fetch_session_id_not_found, f"there is no fetch session {session_id}")
-        if found.epoch != epoch:
+        if session.epoch != epoch:
             raise BrokerError(
                 ErrorCode.invalid_fetch_session_epoch,
-                f"fetch session {session_id} expects epoch {found.epoch}, the request has {epoch}",
+                f"fetch session {session_id} expects epoch {session.epoch}, the request has {epoch}",
             )
-        if found.names_topics_by_id != names_topics_by_id:
+        if session.names_topics_by_id != names_topics_by_id:
             raise BrokerError(
                 ErrorCode.fetch_session_topic_id_error,
-                f"fetch session {session_id} was opened with topic {'ids' if found.names_topics_by_id else 'names'}",
+                f"fetch session {session_id} was opened with topic {'ids' if session.names_topics_by_id else 'names'}",
             )
         if requested or forgotten:
-            self._update(found, requested, forgotten)
-        if not found:
+            self._update(session, requested, forgotten)
+        if not session:
             self._remove(session_id)
             return FetchContext(())
-        found.epoch = 1 if found.epoch == _MAX_EPOCH else found.epoch + 1
-        found.last_used_ms = now_ms
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchContext(found.partitions(), found, is_incremental=True)
+        return FetchContext(session.partitions(), session, is_incremental=True)
 
     def close(self, session_id: int) -> None:
         """Close a session. A no-op if there is none."""

@@ -1,4 +1,4 @@
-"""Compressed batches and wrappers converted into wrappers v0 or v1, each of them with the codec of the batch.
+"""Conversion of compressed batches and wrappers into wrappers v0 or v1 with the same codec.
 
 A batch becomes several wrappers if its messages exceed WRAPPED_BYTES or the room in the response. The first wrapper
 begins with the first wanted record, so a client reads any batch in parts as long as its single records fit.
@@ -10,7 +10,15 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.converted_window import ConvertedWindow
-from kafkalog_broker.fetching.legacy_messages import I64, U8, Source, end_positions, find, units_of, write
+from kafkalog_broker.fetching.legacy_messages import (
+    I64,
+    U8,
+    PayloadKind,
+    encode_messages,
+    end_positions,
+    locate_messages,
+    units_of_batches,
+)
 from kafkalog_broker.storage.append.decompression import decompress_records
 from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
 from kafkalog_broker.storage.append.lz4_frame import header_checksum
@@ -33,11 +41,11 @@ _LZ4_CHECKSUM_AT = 6
 """Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
 
 
-_NOT_IN_MESSAGE_SETS = frozenset(codec for codec, facts in CODECS.items() if not facts.in_message_sets)
+_NOT_IN_MESSAGE_SETS = frozenset(codec for codec, properties in CODECS.items() if not properties.in_message_sets)
 
 
-def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, source: Source) -> None:
-    """Convert one compressed batch or wrapper v1, given its row of the header table of `data`.
+def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind: PayloadKind) -> None:
+    """Convert one compressed batch or wrapper v1, given its row in the header table of `data`.
 
     Raises:
         CorruptBatch: A record is malformed, or the batch cannot be decompressed.
@@ -51,8 +59,8 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         raise BrokerError(
             ErrorCode.unsupported_compression_type, f"{name} batches are not converted for clients without {name}"
         )
-    units = units_of(batch[None])
-    if source is Source.MESSAGES:
+    units = units_of_batches(batch[None])
+    if kind is PayloadKind.MESSAGES:
         from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
         scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
@@ -66,39 +74,39 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, sourc
         payload = as_array(records)
         units[0, Unit.END] = len(records)
     units[0, Unit.START] = 0
-    _wrap(out, Codec(codec), payload, units, source)
+    _wrap(out, Codec(codec), payload, units, kind)
 
 
-def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, source: Source) -> None:
+def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, kind: PayloadKind) -> None:
     """Add wrappers of the messages in `payload` until all are added or the window is full."""
     magic, unit = out.request.magic, units[0]
     while True:
-        found = find(source, payload, units, out.request.offset, _MAX_WRAPPED)
-        messages = found.columns
+        located = locate_messages(kind, payload, units, out.request.offset, _MAX_WRAPPED)
+        messages = located.columns
         ends = end_positions(messages, magic)
-        # Messages of a wrapper that fits even if they do not compress.
-        fitting = max(min(out.left - OVERHEAD - out.left // 64, WRAPPED_BYTES), 1)
-        count = int(np.searchsorted(ends, fitting, side="right"))
-        if found.is_malformed and count == len(messages):
+        # A wrapper with so many bytes of messages fits even if they do not compress.
+        fitting_bytes = max(min(out.room_left - OVERHEAD - out.room_left // 64, WRAPPED_BYTES), 1)
+        count = int(np.searchsorted(ends, fitting_bytes, side="right"))
+        if located.is_malformed and count == len(messages):
             raise CorruptBatch("a record is malformed")
         if not len(messages):
             return
-        count = max(count, 1)  # a message larger than that gets a wrapper of its own
+        count = max(count, 1)  # a message larger than `fitting_bytes` gets a wrapper of its own
         while True:
             wrapped = messages[:count]
-            made = _wrapper(magic, codec, payload, wrapped, unit)
-            if len(made) <= out.left or count == 1:
+            wrapper = _wrapper(magic, codec, payload, wrapped, unit)
+            if len(wrapper) <= out.room_left or count == 1:
                 break
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
-        if len(made) > out.left:
-            out.add_oversized(made)
+        if len(wrapper) > out.room_left:
+            out.add_oversized(wrapper)
             return
-        out.add(made)
+        out.add(wrapper)
         unit[Unit.START] = wrapped[-1, MessageColumn.END]
         unit[Unit.COUNT] -= wrapped[-1, MessageColumn.NUMBER] + 1
         if unit[Unit.START] >= unit[Unit.END]:
             return
-        if out.left <= OVERHEAD:
+        if out.room_left <= OVERHEAD:
             out.is_full = True
             return
 
@@ -107,7 +115,7 @@ def _wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) ->
     is_append_time = bool(unit[Unit.APPEND_TIME])
     largest = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
     timestamp = unit[Unit.TIMESTAMP] if is_append_time else largest
-    value = compress(codec, write(payload, messages, magic, relative_offsets=magic == 1))
+    value = compress(codec, encode_messages(payload, messages, magic, relative_offsets=magic == 1))
     if codec == Codec.LZ4 and magic == 0:  # these clients compute the checksum over the magic number too (KAFKA-3160)
         checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
         value = value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]

@@ -2,7 +2,7 @@
 
 When a log changes, one short loop subtracts the appended bytes from the missing bytes of each waiting request. Only a
 request without missing bytes is woken and reads. So an append stays cheap while thousands of requests wait for many
-bytes, and a request for many partitions costs nothing when other partitions change. Bytes above a partition's limit, or
+bytes, and partitions that do not change cost a waiting request nothing. Bytes above a partition's limit, or
 above the last stable offset until it advances, do not count. Every other event of a log (its start offset changes, it
 is closed or goes offline) wakes all requests that wait for it.
 """
@@ -18,11 +18,12 @@ from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.storage.partition.log import Log
 
 AWAKE_AT_ONCE = 8
-"""Woken requests that read without waiting for a turn: 0.5 ms."""
+"""Number of woken requests that read without waiting for a time slice."""
 _CHEAP_S = 0.0002
-"""A pass over the requests of one log that takes no longer is made at every append, without a timer."""
+"""If a pass over the requests of one log takes no longer than this, the next append may start another one at once."""
 _REST = 9
-"""After a longer pass the next one comes after nine times as long: passes take at most a tenth of the loop's time."""
+"""After a longer pass, the requests of the log are not checked for this multiple of its duration. So passes over them
+take at most a tenth of the loop's time."""
 
 
 class LongPoll:
@@ -87,7 +88,7 @@ class LongPolls:
 
 
 class _LogState(NamedTuple):
-    """The part of a log's state whose changes wake every request."""
+    """State of a log. Every change of it wakes all requests."""
 
     log_start_offset: int
     is_online: bool
@@ -98,81 +99,82 @@ class _PollsOfLog:
     """Requests that wait for one log."""
 
     __slots__ = (
-        "_any", "_asleep", "_counted", "_counting", "_loop", "_next_look", "_polls", "_stable", "_state", "log",
+        "_counted_bytes", "_delayed_check", "_loop", "_next_check_s", "_polls", "_state", "_waiting_for_bytes",
+        "_waiting_for_lso", "_waiting_for_other_events", "log",
     )  # fmt: skip
 
     def __init__(self, log: Log, polls: LongPolls) -> None:
         self.log = log
         self._polls = polls
         self._loop = asyncio.get_running_loop()
-        self._counting: set[LongPoll] = set()  # woken by appended bytes
-        self._stable: dict[LongPoll, int] = {}  # woken when the last stable offset is no longer this one
-        self._any: set[LongPoll] = set()  # appends add nothing that they may read
-        self._counted = log.appended_bytes  # appended bytes that were subtracted already
+        self._waiting_for_bytes: set[LongPoll] = set()  # woken by appended bytes
+        self._waiting_for_lso: dict[LongPoll, int] = {}  # woken when the last stable offset is no longer this one
+        self._waiting_for_other_events: set[LongPoll] = set()  # appends add nothing to their responses
+        self._counted_bytes = log.appended_bytes  # appended bytes of the log that are already subtracted
         self._state = _state(log)
-        self._next_look: float | None = None  # no earlier than this; None without a rest
-        self._asleep: asyncio.TimerHandle | None = None
-        log.subscribe(self._moved)
+        self._next_check_s: float | None = None  # no check before this time of `LongPolls.clock`; None: no limit
+        self._delayed_check: asyncio.TimerHandle | None = None
+        log.subscribe(self._on_log_change)
 
     def add(self, poll: LongPoll, fetched: FetchedPartition) -> None:
         log = self.log
         if fetched.is_cut_off:
-            self._any.add(poll)
+            self._waiting_for_other_events.add(poll)
         elif fetched.waits_for_lso:
-            self._stable[poll] = fetched.last_stable_offset
+            self._waiting_for_lso[poll] = fetched.last_stable_offset
             if log.last_stable_offset != fetched.last_stable_offset:  # other requests ran since it was read
                 poll.wake()
         else:
-            # Bytes appended before the read, and not counted yet, are subtracted by the next look.
-            poll.missing += fetched.appended_bytes - self._counted
-            self._counting.add(poll)
-            if log.appended_bytes - self._counted >= poll.missing:
+            # The next check will also subtract bytes that were appended before the read and are not counted yet.
+            poll.missing += fetched.appended_bytes - self._counted_bytes
+            self._waiting_for_bytes.add(poll)
+            if log.appended_bytes - self._counted_bytes >= poll.missing:
                 poll.wake()
         if fetched.log_start_offset != log.log_start_offset or log.is_closed or log.failure:
             poll.wake()
 
     def remove(self, poll: LongPoll) -> bool:
-        """Remove a poll. Return True if no other is left."""
-        self._counting.discard(poll)
-        self._any.discard(poll)
-        self._stable.pop(poll, None)
-        if self._counting or self._any or self._stable:
+        """Remove a poll. Return True if no other poll is left."""
+        self._waiting_for_bytes.discard(poll)
+        self._waiting_for_other_events.discard(poll)
+        self._waiting_for_lso.pop(poll, None)
+        if self._waiting_for_bytes or self._waiting_for_other_events or self._waiting_for_lso:
             return False
-        self.log.unsubscribe(self._moved)
-        if self._asleep is not None:
-            self._asleep.cancel()
+        self.log.unsubscribe(self._on_log_change)
+        if self._delayed_check is not None:
+            self._delayed_check.cancel()
         return True
 
-    def _moved(self) -> None:
-        if self._asleep is None:
-            wait = 0.0 if self._next_look is None else self._next_look - self._polls.clock()
+    def _on_log_change(self) -> None:
+        if self._delayed_check is None:
+            wait = 0.0 if self._next_check_s is None else self._next_check_s - self._polls.clock()
             if wait <= 0:
-                self._look()
+                self._check()
             else:
-                self._asleep = self._loop.call_later(wait, self._look)
+                self._delayed_check = self._loop.call_later(wait, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         begin = self._polls.clock()
-        self._asleep = None
+        self._delayed_check = None
         log = self.log
         state = _state(log)
         if state != self._state:
             self._state = state
-            for poll in (*self._counting, *self._any, *self._stable):
+            for poll in (*self._waiting_for_bytes, *self._waiting_for_other_events, *self._waiting_for_lso):
                 poll.wake()
-        new = log.appended_bytes - self._counted
-        self._counted += new
-        for poll in self._counting:
+        new = log.appended_bytes - self._counted_bytes
+        self._counted_bytes += new
+        for poll in self._waiting_for_bytes:
             poll.missing -= new
             if poll.missing <= 0:
                 poll.wake()
-        if self._stable:
+        if self._waiting_for_lso:
             stable = log.last_stable_offset
-            for poll, before in self._stable.items():
+            for poll, before in self._waiting_for_lso.items():
                 if stable != before:
                     poll.wake()
         now = self._polls.clock()
-        self._next_look = now + _REST * (now - begin) if now - begin > _CHEAP_S else None
+        self._next_check_s = now + _REST * (now - begin) if now - begin > _CHEAP_S else None
 
 
 def _state(log: Log) -> _LogState:

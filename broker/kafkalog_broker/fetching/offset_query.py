@@ -1,7 +1,7 @@
 """Offsets for timestamps and for the special timestamps of ListOffsets (Kafka: Partition.fetchOffsetForTimestamp).
 
-Special timestamps are known at once. A query by timestamp reads the log: locally in a worker thread, with `search`, or
-in remote storage, with `search_remote`.
+`query_offset` returns the offset for a special timestamp immediately. Any other query reads batches: `search` reads the
+local log, in a worker thread, and `search_remote` reads remote storage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NO_OFFSET = TimestampAndOffset(-1, -1, -1)
 AT_ONCE_S = 0.005
-"""Time for which the queries of one request keep a thread before those of other requests run."""
+"""Time after which the queries of one request release their thread to those of other requests."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -34,7 +34,7 @@ class TimestampQuery(NamedTuple):
         log: Log to search.
         timestamp: Smallest timestamp of the wanted record in ms, or MAX_TIMESTAMP.
         end: Offset at which the visible records end.
-        needs_timestamps: True if a log whose newest messages have no timestamps is an error.
+        needs_timestamps: True if the query fails for a log whose newest messages have no timestamps (format v0).
     """
 
     log: Log
@@ -47,25 +47,25 @@ class TimestampQuery(NamedTuple):
         """True if remote segments have to be searched. As in Kafka, MAX_TIMESTAMP is that of the local log."""
         return self.timestamp != MAX_TIMESTAMP and self.log.local_log_start_offset > self.log.log_start_offset
 
-    def visible(self, found: TimestampAndOffset | None) -> TimestampAndOffset:
-        """Return `found` if the client may see it, else NO_OFFSET."""
-        return found if found is not None and found.offset < self.end else NO_OFFSET
+    def visible(self, offset: TimestampAndOffset | None) -> TimestampAndOffset:
+        """Return the result of the search if the client may see the record, else NO_OFFSET."""
+        return offset if offset is not None and offset.offset < self.end else NO_OFFSET
 
 
-class Answered(NamedTuple, Generic[K]):
-    """Result of a query that was asked under `key`."""
+class QueryResult(NamedTuple, Generic[K]):
+    """Result of a query. The caller identifies the query by `key`."""
 
     key: K
     error_code: ErrorCode
-    found: TimestampAndOffset
+    offset: TimestampAndOffset
 
 
-def query(
+def query_offset(
     log: Log, timestamp: int, *, read_committed: bool, needs_timestamps: bool = False
 ) -> TimestampAndOffset | TimestampQuery:
-    """Return the offset for `timestamp`, or the query that remains to be run.
+    """Return the offset for `timestamp`, or a query that the caller must run if batches have to be read.
 
-    The offset is -1 if there is none, as for segments in remote storage of a topic without it.
+    The offset is -1 if there is none, for example the last tiered offset of a topic without remote storage.
 
     Args:
         log: Log of the partition.
@@ -74,8 +74,8 @@ def query(
         needs_timestamps: See TimestampQuery.
     """
     end = log.last_stable_offset if read_committed else log.high_watermark
-    if timestamp in _SPECIAL:
-        offset = _SPECIAL[timestamp](log)
+    if timestamp in _SPECIAL_OFFSETS:
+        offset = _SPECIAL_OFFSETS[timestamp](log)
         if timestamp == EARLIEST_PENDING_UPLOAD and offset >= end:
             return NO_OFFSET
         return TimestampAndOffset(-1, offset, log.epochs.epoch_for_offset(offset))
@@ -84,36 +84,46 @@ def query(
     return TimestampQuery(log, timestamp, end, needs_timestamps)
 
 
-def search(queries: list[tuple[K, TimestampQuery]]) -> list[Answered[K]]:
-    """Run queries off the end of `queries`, at least one, until AT_ONCE_S are over. Blocks; call from a thread."""
-    answers: list[Answered[K]] = []
+def search(queries: list[tuple[K, TimestampQuery]]) -> list[QueryResult[K]]:
+    """Remove queries from the end of `queries` and run them, at least one, until AT_ONCE_S have passed.
+
+    Blocks; call from a thread.
+    """
+    results: list[QueryResult[K]] = []
     end_s = perf_counter() + AT_ONCE_S
-    while queries and (not answers or perf_counter() < end_s):
-        key, one = queries.pop()
+    while queries and (not results or perf_counter() < end_s):
+        key, query = queries.pop()
         try:
-            answers.append(Answered(key, ErrorCode.none, _search(one)))
+            results.append(QueryResult(key, ErrorCode.none, _search(query)))
         except BrokerError as error:
-            answers.append(Answered(key, error.code, NO_OFFSET))
-    return answers
+            results.append(QueryResult(key, error.code, NO_OFFSET))
+    return results
 
 
-async def search_remote(reads: RemoteReads, key: K, one: TimestampQuery, timeout_ms: int) -> Answered[K]:
-    """Run a query in remote storage. At or below 0 the timeout is remote.list.offsets.request.timeout.ms."""
+async def search_remote(reads: RemoteReads, key: K, query: TimestampQuery, timeout_ms: int) -> QueryResult[K]:
+    """Run a query in remote storage.
+
+    Args:
+        reads: Reads from remote storage.
+        key: Key of the query.
+        query: The query.
+        timeout_ms: Timeout; if it is not above 0, remote.list.offsets.request.timeout.ms.
+    """
     try:
-        found = await reads.offset_for_timestamp(one.log, one.timestamp, timeout_ms)
+        offset = await reads.offset_for_timestamp(query.log, query.timestamp, timeout_ms)
     except BrokerError as error:
-        return Answered(key, error.code, NO_OFFSET)
-    return Answered(key, ErrorCode.none, one.visible(found))
+        return QueryResult(key, error.code, NO_OFFSET)
+    return QueryResult(key, ErrorCode.none, query.visible(offset))
 
 
-def _search(one: TimestampQuery) -> TimestampAndOffset:
-    log = one.log
-    if one.needs_timestamps and _newest_messages_are_v0(log):
+def _search(query: TimestampQuery) -> TimestampAndOffset:
+    log = query.log
+    if query.needs_timestamps and _newest_messages_are_v0(log):
         raise BrokerError(
             ErrorCode.unsupported_for_message_format, f"the newest messages of {log.name} are of format v0"
         )
-    is_max = one.timestamp == MAX_TIMESTAMP
-    return one.visible(log.max_timestamp_offset() if is_max else log.offset_for_timestamp(one.timestamp))
+    is_max = query.timestamp == MAX_TIMESTAMP
+    return query.visible(log.max_timestamp_offset() if is_max else log.offset_for_timestamp(query.timestamp))
 
 
 def _newest_messages_are_v0(log: Log) -> bool:
@@ -137,10 +147,10 @@ def _earliest_pending_upload(log: Log) -> int:
     return max(highest + 1, log.log_start_offset)
 
 
-_SPECIAL: Mapping[int, Callable[[Log], int]] = {
+_SPECIAL_OFFSETS: Mapping[int, Callable[[Log], int]] = {
     EARLIEST: lambda log: log.log_start_offset,
     EARLIEST_LOCAL: lambda log: log.local_log_start_offset,
     LATEST_TIERED: _latest_tiered,
     EARLIEST_PENDING_UPLOAD: _earliest_pending_upload,
 }
-"""Special timestamps, and the offset that each stands for; -1 if there is none."""
+"""Offset for each special timestamp except LATEST and MAX_TIMESTAMP; -1 if there is none."""

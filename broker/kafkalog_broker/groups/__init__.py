@@ -1,5 +1,5 @@
 """Groups and their committed offsets: the group coordinator (Kafka's group-coordinator module).
 
-No asyncio, sockets or files here: time comes from a clock and a scheduler, records are appended by the coordinator
-runtime, and requests that have to wait are answered through callbacks.
+The package does not use asyncio, sockets or files: a clock and a scheduler provide the time, the coordinator runtime
+appends records, and requests that have to wait are answered through callbacks.
 """

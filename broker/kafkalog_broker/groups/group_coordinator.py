@@ -51,39 +51,38 @@ T = TypeVar("T")
 
 
 class GroupCoordinator:
-    """Not thread-safe; call from the event loop.
+    """The groups of this broker. Not thread-safe; call from the event loop.
 
-    No method blocks, except that a partition that is not loaded yet is loaded at its first use. Requests that have to
-    wait are answered through a callback. The heartbeats of consumer, share and streams groups and the changes of share
-    partitions raise BrokerError, and then nothing has changed.
+    Methods block only to load a partition at its first use. Requests that have to wait are answered through a callback.
+    The heartbeats of consumer, share and streams groups and the changes of share partitions raise BrokerError; then
+    nothing has changed.
     """
 
     def __init__(self, log: CoordinatorLog, context: GroupContext) -> None:
-        """
-        Args:
-            log: __consumer_offsets.
-        """
+        """Create without loaded partitions. `log` is the topic __consumer_offsets."""
         self.context = context
-        self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
+        self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(
+            log, load, self._create_shard
+        )
         interval_ms = context.config.offsets_retention_check_interval_ms
         self._next_expiry_ms = context.clock.monotonic_ms() + interval_ms
 
-    def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
+    def _create_shard(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         append, commit = partial(self.runtime.append, partition), partial(self.runtime.commit, partition)
         return GroupShard(loaded, self.context, append, commit)
 
     def close_all(self) -> None:
-        """Stop serving all partitions, as after the topic was deleted, and answer their waiting members."""
-        for shard in self.runtime.remove_all():
+        """Unload all partitions, for example after the topic was deleted, and answer the members that wait."""
+        for shard in self.runtime.unload_all():
             shard.close()
 
     def shutdown(self) -> None:
-        """Answer all waiting members. Afterwards all requests fail with COORDINATOR_NOT_AVAILABLE."""
+        """Answer all members that wait. Further requests fail with COORDINATOR_NOT_AVAILABLE."""
         self.runtime.stop()
         self.close_all()
 
     def shard(self, group_id: str) -> GroupShard:
-        """Return the shard of a group that exists or not. The group of old clients that commit without one is "".
+        """Return the shard of a group, which need not exist. Old clients that commit without a group use the ID "".
 
         Raises:
             BrokerError: group_id_not_found for a share group; otherwise as `CoordinatorRuntime.get`.
@@ -179,8 +178,9 @@ class GroupCoordinator:
                 )
             shard.join(request, answer)
         except BrokerError as error:
-            is_other = error.code is ErrorCode.group_id_not_found
-            answer(JoinResponse(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
+            is_other_type = error.code is ErrorCode.group_id_not_found
+            code = ErrorCode.inconsistent_group_protocol if is_other_type else error.code
+            answer(JoinResponse(code, request.member_id))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """Call `answer` exactly once, now or later."""
@@ -205,8 +205,8 @@ class GroupCoordinator:
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """Apply a transaction marker that was appended to a partition. Loading a partition reads its markers itself."""
-        shard = self.runtime.if_open(partition)
+        """Apply a transaction marker that was appended to a partition. No-op if the partition is not loaded."""
+        shard = self.runtime.get_if_loaded(partition)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
 
@@ -214,13 +214,13 @@ class GroupCoordinator:
         """Return the groups with one of the states and types, ignoring case; an empty filter accepts all of them.
 
         Raises:
-            BrokerError: As `CoordinatorRuntime.all`.
+            BrokerError: As `CoordinatorRuntime.all_shards`.
         """
         accepted_states = {state.strip().lower() for state in states}
         accepted_types = {group_type.strip().lower() for group_type in types}
         return [
             group
-            for shard in self.runtime.all()
+            for shard in self.runtime.all_shards()
             for group in shard.list_groups()
             if (not accepted_states or group.group_state.lower().replace("notready", "not_ready") in accepted_states)
             and (not accepted_types or group.group_type in accepted_types)
@@ -232,8 +232,8 @@ class GroupCoordinator:
         if monotonic_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = monotonic_ms + self.context.config.offsets_retention_check_interval_ms
-        self.runtime.open_owned()
-        for partition, shard in self.runtime.served().items():
+        self.runtime.load_owned_now()
+        for partition, shard in self.runtime.loaded_shards().items():
             try:
                 shard.expire()
             except BrokerError as error:
@@ -241,8 +241,8 @@ class GroupCoordinator:
 
     def on_topics_deleted(self, topics: Collection[str], topic_ids: Collection[UUID] = ()) -> Iterator[None]:
         """Remove the offsets and share partitions of deleted topics, in steps. Raises BrokerError if loading fails."""
-        self.runtime.open_owned()
-        for partition, shard in self.runtime.served().items():
+        self.runtime.load_owned_now()
+        for partition, shard in self.runtime.loaded_shards().items():
             try:
                 yield from shard.forget_topics(topics)
                 shard.forget_shared_topics(topic_ids)

@@ -1,4 +1,4 @@
-"""Loading of a partition of __consumer_offsets: the state that its records leave."""
+"""Loading of a partition of __consumer_offsets: replay of its records, without the timers of groups."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ from kafkalog_spark.format.layout import ControlType
 _log = logging.getLogger(__name__)
 
 
+_OffsetAndValue = tuple[int, bytes | None]
+"""Log offset and value of the last record of a key. A plain tuple, because a load makes one for each record."""
+_ABSENT: _OffsetAndValue = -1, None
+
+
 @dataclass(slots=True)
 class LoadedPartition:
-    """State loaded from a partition.
+    """State of a partition after the replay of its records.
 
     Attributes:
         groups: GroupMetadataValue of each classic group.
         records: Records of consumer, share and streams groups.
-        skipped: Number of records of group protocols that are not served here.
+        skipped: Number of records of group protocols that this broker does not support.
     """
 
     groups: dict[str, Any] = field(default_factory=dict)
@@ -40,14 +45,14 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
 
     Only the last record of each key is decoded, so that a log that was never compacted loads as fast as it is read.
     """
-    latest: dict[bytes, tuple[int, bytes | None]] = {}
-    open_transactions: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
+    latest: dict[bytes, _OffsetAndValue] = {}
+    open_transactions: dict[int, dict[bytes, _OffsetAndValue]] = {}  # by producer ID, then by key
     for batch in batches:
         if batch.control is not None:
             ended = open_transactions.pop(batch.producer_id, {})
             if batch.control is ControlType.COMMIT:
                 for key, record in ended.items():
-                    if record[0] > latest.get(key, (-1, None))[0]:
+                    if record[0] > latest.get(key, _ABSENT)[0]:  # otherwise a later commit has superseded the record
                         latest[key] = record
             continue
         records = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
@@ -63,10 +68,13 @@ def load(batches: Iterable[CoordinatorBatch]) -> LoadedPartition:
     for producer_id, pending_records in open_transactions.items():
         for key, (offset, value) in pending_records.items():
             if value is not None:
-                superseded = offset < latest.get(key, (-1, None))[0]
-                _replay(loaded, key, None if superseded else value, _Pending(producer_id, offset))
+                is_superseded = offset < latest.get(key, _ABSENT)[0]
+                _replay(loaded, key, None if is_superseded else value, _Pending(producer_id, offset))
     if loaded.skipped:
-        _log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
+        _log.warning(
+            "%d records of __consumer_offsets are skipped: they belong to group protocols that are not supported",
+            loaded.skipped,
+        )
     return loaded
 
 
@@ -78,6 +86,7 @@ class _Pending(NamedTuple):
 
 
 def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: _Pending | None = None) -> None:
+    """Apply the last record of a key. For an offset of an open transaction, None means that it is superseded."""
     try:
         decoded = decode_key(key)
         if isinstance(decoded, OffsetKey):
@@ -95,4 +104,4 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: _
         else:
             loaded.skipped += 1
     except KafkalogError as error:
-        _log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
+        _log.error("a record of __consumer_offsets is skipped: %s (key %s)", error, key.hex())

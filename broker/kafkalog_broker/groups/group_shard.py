@@ -42,7 +42,7 @@ from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType
 from kafkalog_broker.groups.modern.member_timers import schedule_timers_of_loaded_groups
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.modern.modern_groups import G, ModernGroups, RemoveMember, existing_group_records
+from kafkalog_broker.groups.modern.modern_groups import GroupT, ModernGroups, RemoveMember, existing_group_records
 from kafkalog_broker.groups.offset_commit import PreparedCommit
 from kafkalog_broker.groups.offset_expiration import CommittingGroup, expired_offsets
 from kafkalog_broker.groups.offset_records import OffsetKey, offset_key
@@ -70,8 +70,10 @@ class GroupShard:
     """State of one partition. Not thread-safe; call from the event loop."""
 
     def __init__(self, loaded: LoadedPartition, context: GroupContext, append: Append, commit: Commit) -> None:
-        """
+        """Create from the loaded state, and start the timers of the members.
+
         Args:
+            loaded: State of the partition.
             append: `CoordinatorRuntime.append` for this partition.
             commit: `CoordinatorRuntime.commit` for this partition.
         """
@@ -94,14 +96,14 @@ class GroupShard:
         self._load_classic_groups(loaded)
 
     def _modern_groups(
-        self, group_type: GroupType, new_group: Callable[[str], G], remove_member: RemoveMember[G]
-    ) -> ModernGroups[G]:
+        self, group_type: GroupType, new_group: Callable[[str], GroupT], remove_member: RemoveMember[GroupT]
+    ) -> ModernGroups[GroupT]:
         return ModernGroups(
             group_type, new_group, self._context, self.timer, self._executor, self.classic, self.type_of, remove_member
         )
 
     def _load_modern_groups(self, loaded: LoadedPartition) -> None:
-        """Replay the records. Members get a new session, because their last heartbeats are not in the log."""
+        """Replay the records. The sessions of all members begin again, because heartbeats are not in the log."""
         records: dict[GroupType, list[GroupRecord]] = {group_type: [] for group_type in self._by_type}
         for record in loaded.records:
             records[record.group_type].append(record)
@@ -123,13 +125,13 @@ class GroupShard:
             self.classic.groups[group_id] = ClassicGroup(group_id, self._now_ms)  # a simple group, which only commits
         for group in self.classic.groups.values():
             for member in group.members.values():
-                self.classic.expect_heartbeat(group, member)
+                self.classic.restart_session(group, member)
             max_size = self._config.group_max_size
             if len(group.members) > max_size:
-                self.classic.prepare(group, f"{len(group.members)} members, at most {max_size} now")
+                self.classic.prepare_rebalance(group, f"{len(group.members)} members, group.max.size is {max_size}")
 
     def close(self) -> None:
-        """Stop timers and tasks, and answer waiting members that the partition has no coordinator here any more."""
+        """Stop timers and tasks, and answer members that wait with NOT_COORDINATOR."""
         self.timer.cancel_all()
         self._executor.cancel_all()
         for group in list(self.classic.groups.values()):
@@ -139,7 +141,7 @@ class GroupShard:
         return group_record_codec.encode(record) if isinstance(record, GroupRecord) else record
 
     def replay(self, offset: int, record: AnyRecord) -> None:
-        """Apply the record of a consumer, share or streams group. Classic groups change when they append a record."""
+        """Apply the record of a consumer, share or streams group. Classic groups are changed by the appending code."""
         if isinstance(record, GroupRecord):
             self._by_type[record.group_type].replay(record)
 
@@ -157,7 +159,7 @@ class GroupShard:
         return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
+        """Call `answer` once, now or at the end of the join phase, unless BrokerError is raised."""
         group = self.consumer_or_streams_group(request.group_id)
         if group is None or group.state is ModernGroupState.EMPTY:
             if group is not None:
@@ -173,14 +175,14 @@ class GroupShard:
             answer(JoinResponse(ErrorCode.inconsistent_group_protocol))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """Call `answer` once, now or when the assignment of the leader is there. Or raise BrokerError."""
+        """Call `answer` once, now or when the leader has sent the assignment, unless BrokerError is raised."""
         if request.group_id in self.consumer.groups:
             answer(sync_consumer_group(self.consumer, request))
         else:
             self.classic.sync(request, answer)
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
-        """Raises BrokerError: rebalance_in_progress if the member has to join again, and others."""
+        """Process a Heartbeat request. Raises BrokerError rebalance_in_progress if the member has to join again."""
         if group_id in self.consumer.groups:
             heartbeat_to_consumer_group(self.consumer, group_id, member_id, generation, group_instance_id)
         else:
@@ -205,10 +207,10 @@ class GroupShard:
         elif group is not None:
             offset_validation.check_commit(group, request)
         elif request.generation >= 0:
-            code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
+            code = ErrorCode.group_id_not_found if request.supports_group_id_not_found else ErrorCode.illegal_generation
             raise BrokerError(code, f"there is no group {request.group_id!r}")
         if isinstance(group, ClassicGroup) and request.producer is None and request.member_id in group.members:
-            self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit extends the session
+            self.classic.restart_session(group, group.members[request.member_id])  # a commit extends the session
         if not prepared.records:
             return prepared.codes
         apply = partial(self._apply_commit, request, prepared)
@@ -278,7 +280,7 @@ class GroupShard:
         return listed
 
     def classic_group(self, group_id: str) -> ClassicGroup:
-        """Raises BrokerError: group_id_not_found."""
+        """Return a classic group. Raises BrokerError group_id_not_found."""
         group = self.classic.groups.get(group_id)
         if group is None:
             what = "not found." if self.type_of(group_id) is None else "is not a classic group."

@@ -1,8 +1,8 @@
-"""Preparation of the records of an offset commit, before the group is looked at.
+"""Encoding of the records of an offset commit.
 
-A request may commit the offsets of a hundred thousand partitions, and encoding a record does not depend on the group.
-So the records are encoded in steps first. Whether the group accepts the commit, the append and the update of the offset
-store are one step afterwards.
+A request may commit the offsets of very many partitions. Encoding does not depend on the group, so it is done first, in
+steps that yield to the event loop. The check of the group, the append and the update of the offset store follow in one
+step.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kafkalog_broker.groups.offset_records import OffsetAndMetadata, OffsetKey, 
 from kafkalog_broker.groups.offset_requests import CommitRequest
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
-PARTITIONS_PER_STEP = 10  # a step takes about 0.1 ms
+PARTITIONS_PER_STEP = 10  # bounds the time for which a step blocks the event loop
 
 
 class PreparedCommit(NamedTuple):
-    """An error code for each partition of the request, and records and offsets of the partitions without an error."""
+    """Error codes of all partitions in the request, and the records and offsets of the partitions without an error."""
 
     codes: list[ErrorCode]
     records: EncodedRecords
@@ -44,7 +44,7 @@ def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int)
             continue
         codes.append(ErrorCode.none)
         committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
-        topic_id = part.topic_id if request.producer is None else None  # Kafka writes none in transactions
+        topic_id = part.topic_id if request.producer is None else None  # as in Kafka, not in transactions
         value = OffsetAndMetadata(part.offset, part.leader_epoch, metadata, committed_ms, expire_ms, topic_id)
         key = OffsetKey(request.group_id, part.topic, part.partition)
         records.add(offset_key(*key), offset_value(value))

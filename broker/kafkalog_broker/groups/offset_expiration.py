@@ -1,4 +1,4 @@
-"""Which offsets of a group have expired (Kafka's OffsetExpirationCondition)."""
+"""Expiration of the committed offsets of a group (Kafka's OffsetExpirationCondition)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ CommittingGroup = ClassicGroup | ConsumerGroup | StreamsGroup
 def expired_offsets(group: CommittingGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
     """Return the offsets of a group that have expired.
 
-    - All offsets of a classic group that has been empty for `retention_ms` (KIP-211).
-    - In a stable classic group of consumers, a consumer group or a streams group: offsets of topics that no member
-      subscribes to, `retention_ms` after their commit.
-    - Offsets of a simple group, which only commits: `retention_ms` after their commit.
-    - An offset with an expire timestamp of its own (OffsetCommit v2 to v4): at that time instead.
+    - All offsets of a classic group expire after it has been empty for `retention_ms` (KIP-211).
+    - In a stable classic group of consumers, a consumer group and a streams group, offsets of topics that no member
+      subscribes to expire `retention_ms` after their commit.
+    - Offsets of a simple group, which only commits offsets, expire `retention_ms` after their commit.
+    - An offset that was committed with its own retention time (OffsetCommit v2 to v4) expires after that time instead.
     """
     empty_since = -1
     if isinstance(group, ClassicGroup) and group.protocol_type is not None:
         if group.state is ClassicGroupState.EMPTY:
             empty_since = group.state_timestamp_ms
-        elif (
-            group.state is not ClassicGroupState.STABLE or group.protocol_type != PROTOCOL_TYPE or group.topics is None
-        ):
-            return []
+        else:
+            is_stable = group.state is ClassicGroupState.STABLE
+            knows_subscriptions = group.protocol_type == PROTOCOL_TYPE and group.topics is not None
+            if not (is_stable and knows_subscriptions):
+                return []
     expired = []
     for topic, partitions in offsets.of_group(group.group_id).items():
         if group.is_subscribed_to(topic):

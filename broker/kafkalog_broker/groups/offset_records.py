@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_record import text_too_long
+from kafkalog_broker.coordinator.coordinator_record import text_too_long_error
 from kafkalog_broker.groups.classic.classic_group_records import GroupKey
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.messages.internal import decode_key as decode_any_key
@@ -21,7 +21,7 @@ _write_offset_key = message("OffsetCommitKey").write[1]
 _write_offset_value = _OFFSET_VALUE.write[4]
 _write_offset_value_with_expiry = _OFFSET_VALUE.write[1]  # the only version that has an expire timestamp
 
-_GROUP_KEY_VERSION = 2  # earlier versions are those of OffsetCommitKey
+_GROUP_KEY_VERSION = 2  # lower key versions belong to OffsetCommitKey
 _NO_EXPIRY = -1
 
 
@@ -48,20 +48,20 @@ class OffsetAndMetadata(NamedTuple):
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """Raises BrokerError: unknown_server_error if a text is too long for a key."""
+    """Encode the key of an offset. Raises BrokerError unknown_server_error if a text is too long."""
     try:
         return _write_offset_key((group_id, topic, partition))
     except InvalidRecord as error:
-        raise text_too_long(error) from None
+        raise text_too_long_error(error) from None
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
-    """Raises BrokerError: unknown_server_error if the metadata is too long."""
+    """Encode a committed offset. Raises BrokerError unknown_server_error if the metadata is too long."""
     write = _write_offset_value if committed.expire_timestamp_ms == _NO_EXPIRY else _write_offset_value_with_expiry
     try:
         return write(committed)
     except InvalidRecord as error:
-        raise text_too_long(error) from None
+        raise text_too_long_error(error) from None
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
@@ -83,5 +83,5 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
-    """Raises CorruptLog if the bytes are malformed."""
+    """Decode a committed offset. Raises CorruptLog if the bytes are malformed."""
     return OffsetAndMetadata(*_OFFSET_VALUE.decode(value))

@@ -31,8 +31,8 @@ class CommitRequest:
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
     retention_ms: int = -1  # set by v2 to v4 only; -1 for offsets.retention.minutes
-    knows_group_id_not_found: bool = True
-    """Since v9. Earlier versions, and transactions, get ILLEGAL_GENERATION for an unknown group. Members of consumer
-    groups cannot commit with earlier versions."""
+    supports_group_id_not_found: bool = True
+    """True since v9. Earlier versions, and transactions, get ILLEGAL_GENERATION for an unknown group. Members of
+    consumer groups cannot commit with earlier versions."""
     producer: ProducerIdAndEpoch | None = None
-    """The producer whose transaction the offsets belong to (TxnOffsetCommit): they take effect when it is committed."""
+    """Producer of the transaction of a TxnOffsetCommit. The offsets take effect when the transaction is committed."""

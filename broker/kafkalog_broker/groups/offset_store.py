@@ -1,7 +1,7 @@
 """Committed offsets of the groups of one partition (Kafka's OffsetMetadataManager).
 
-Offsets that are committed in a transaction are pending until its marker is appended. Until then the partition's offset
-is unstable.
+An offset that is committed in a transaction is pending until the transaction marker is appended. Until then the
+committed offset of the partition is unstable.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class _Pending(NamedTuple):
 
 
 class OffsetStore:
-    """Not thread-safe. Loaded in any thread, then used in the event loop."""
+    """Committed and pending offsets. Not thread-safe; filled in any thread, then used in the event loop."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
         self._pending: dict[int, dict[OffsetKey, _Pending]] = {}  # by producer ID
         self._producers: dict[str, dict[OffsetKey, set[int]]] = {}
-        """IDs of the producers with a pending offset for a key, by group."""
+        """By group ID and key, the IDs of the producers with a pending offset."""
         self._next_position = 0
 
     def get(self, key: OffsetKey) -> OffsetAndMetadata | None:
@@ -56,15 +56,15 @@ class OffsetStore:
         self._put(key, committed)
 
     def _supersede(self, key: OffsetKey, position: int) -> None:
-        """Supersede the earlier pending offsets of a key by a commit at `position`, however their transactions end.
+        """Supersede the earlier pending offsets of a key by a commit at `position`, even if their transactions commit.
 
-        The offset of the partition stays unstable until the transactions end.
+        The offset of the partition stays unstable until these transactions end.
         """
         for producer_id in self._producers.get(key.group_id, {}).get(key, ()):
             pending = self._pending[producer_id]
-            held = pending[key]
-            if held.position < position:
-                pending[key] = _Pending(held.position, None)
+            earlier = pending[key]
+            if earlier.position < position:
+                pending[key] = earlier._replace(committed=None)
 
     def _put(self, key: OffsetKey, committed: OffsetAndMetadata) -> None:
         self._groups.setdefault(key.group_id, {}).setdefault(key.topic, {})[key.partition] = committed
@@ -120,7 +120,7 @@ class OffsetStore:
 
         Args:
             committed: None if a later commit supersedes it.
-            position: Offset of its record during loading; None for the latest record.
+            position: Log offset of the record, if it is loaded from the log; None for the latest record.
         """
         if position is None:
             position = self._next_position
@@ -130,11 +130,11 @@ class OffsetStore:
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Commit or drop the pending offsets of a producer. For each key, the commit with the last record wins."""
-        for key, held in self._pending.pop(producer_id, {}).items():
+        for key, pending in self._pending.pop(producer_id, {}).items():
             self._forget_producer(key, producer_id)
-            if commit and held.committed is not None:
-                self._supersede(key, held.position)
-                self._put(key, held.committed)
+            if commit and pending.committed is not None:
+                self._supersede(key, pending.position)
+                self._put(key, pending.committed)
 
     def is_pending(self, key: OffsetKey) -> bool:
         return key in self._producers.get(key.group_id, ())
@@ -149,7 +149,7 @@ class OffsetStore:
         """Return the committed offsets of partitions of a topic.
 
         Args:
-            topic_id: Offsets that were committed for another topic ID are left out.
+            topic_id: Offsets that were committed for another topic ID count as absent.
             require_stable: Report UNSTABLE_OFFSET_COMMIT for partitions with a pending offset.
         """
         committed_of = self.of_group(group_id).get(topic, {})

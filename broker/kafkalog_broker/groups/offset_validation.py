@@ -1,4 +1,4 @@
-"""Whether a member of a consumer or streams group may commit or fetch offsets (validateOffsetCommit, KIP-1251)."""
+"""Checks of the member that commits or fetches offsets of a consumer or streams group (KIP-1251)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def check_commit(group: ConsumerGroup | StreamsGroup, request: CommitRequest) ->
     in_transaction = request.producer is not None
     if request.generation < 0 and not group.members:
         return  # an administrator, or a consumer that assigns partitions to itself
-    names_no_member = request.member_id == NO_MEMBER and request.group_instance_id is None
-    if in_transaction and request.generation == NO_GENERATION and names_no_member:
+    has_no_member = request.member_id == NO_MEMBER and request.group_instance_id is None
+    if in_transaction and request.generation == NO_GENERATION and has_no_member:
         return  # producers before Kafka 2.5 name no member
     member = group.member(request.member_id)
-    if not (in_transaction or member.classic is not None or request.knows_group_id_not_found):
+    if not (in_transaction or member.classic is not None or request.supports_group_id_not_found):
         raise BrokerError(
             ErrorCode.unsupported_version,
             f"OffsetCommit version 9 or above must be used by members using the {group.group_type.value} group "
@@ -61,7 +61,7 @@ def _check_commit_epoch(group: ConsumerGroup | StreamsGroup, request: CommitRequ
             member, f"Received member epoch {epoch} is newer than current member epoch {member.epoch}."
         )
     for partition in request.partitions:
-        # A union of generic classes: its methods have the same signature for the member that the group itself returned.
+        # mypy cannot know that the member, which the group itself returned, has the type that its method accepts.
         assignment_epoch = group.assignment_epoch_of(member, partition)  # type: ignore[arg-type]
         if epoch < assignment_epoch:
             raise stale_member_epoch(

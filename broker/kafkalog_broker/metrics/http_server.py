@@ -1,4 +1,4 @@
-"""HTTP server of /metrics, /healthz and /readyz."""
+"""HTTP server for the paths /metrics, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class MetricsServer:
     /healthz responds 200 while the event loop runs, /readyz 200 while clients are served and 503 with the reason
     otherwise. The server runs in the event loop, except that a scrape is rendered in a thread.
 
-    A slow or silent peer cannot block the others: the headers have one deadline and a size limit, and a new connection
-    replaces the oldest one when all slots are taken. So /healthz and /readyz, whose responses need no waiting, do not
-    need reserved slots.
+    A slow or silent peer cannot block the others: reading the headers has a deadline and a size limit, and a new
+    connection closes the oldest one when all slots are used. Therefore no slots are reserved for /healthz and
+    /readyz.
     """
 
     def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready: Callable[[], str | None]) -> None:
@@ -92,7 +92,7 @@ class MetricsServer:
         self._connections.add(task)
         self.reading.enter(task)
         try:
-            # It is no error if the peer closed the connection, does not read, or lost its slot.
+            # Not an error of the broker: the peer closed the connection, reads nothing, or lost its slot.
             with suppress(OSError, asyncio.CancelledError):
                 await self._serve(task, reader, writer)
         finally:

@@ -1,4 +1,4 @@
-"""Numbers, latencies and sizes of requests by API: plain counters that only the event loop changes."""
+"""Counts, latencies and sizes of requests by API. Only the event loop changes the counters."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class RequestCounts:
         key = int.from_bytes(frame[:2], "big") if len(frame) > 1 else _MAX_KEYS
         if key >= _MAX_KEYS or key not in registry():
             return self._unknown
-        found = self.known[key]
-        if found is None:
-            found = self.known[key] = ApiCounts()
-        return found
+        counts = self.known[key]
+        if counts is None:
+            counts = self.known[key] = ApiCounts()
+        return counts
 
     @property
     def by_api(self) -> Mapping[str, ApiCounts]:
@@ -67,7 +67,7 @@ class RequestCounts:
         return {**named, "unknown": self._unknown} if self._unknown.request_bytes else named
 
 
-def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
+def counting_dispatch(serve: Dispatch, counts: RequestCounts) -> Dispatch:
     """Return a Dispatch that calls `serve` and counts every request and response in `counts`."""
     known, counts_of, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
 

@@ -1,4 +1,4 @@
-"""Starts the metrics of a broker; loaded only with --metrics."""
+"""Start of the metrics of a broker. Loaded only with --metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.http_server import MetricsServer
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.metrics.request_counts import RequestCounts, counting_dispatch
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
@@ -21,7 +21,7 @@ class Metrics:
     """Metrics that are served from the start of a broker.
 
     Attributes:
-        collector: Attach the broker once it is complete.
+        collector: Collects the samples; call its `attach` once the broker is complete.
         traffic: Counts errors and bytes in the handlers.
         clients: Receives the metrics that clients push.
         address: Host and port.
@@ -35,7 +35,7 @@ class Metrics:
 
     def count(self, dispatch: Dispatch) -> Dispatch:
         """Return a dispatch that counts the requests of `dispatch`."""
-        return counted(dispatch, self.requests)
+        return counting_dispatch(dispatch, self.requests)
 
 
 async def start_metrics(
@@ -55,7 +55,7 @@ async def start_metrics(
     """
     traffic, requests, clients = Traffic(), RequestCounts(), ClientMetrics(workers)
     collector = Collector(lifecycle, listeners, requests, traffic, clients)
-    page = MetricsServer(collector.collect, lifecycle.not_ready)
-    started.callback(page.close)
-    await page.start(*address)
-    return Metrics(collector, traffic, clients, requests, (address[0], page.port))
+    server = MetricsServer(collector.collect, lifecycle.not_ready)
+    started.callback(server.close)
+    await server.start(*address)
+    return Metrics(collector, traffic, clients, requests, (address[0], server.port))

@@ -1,6 +1,6 @@
 """Command line of kafkalog-mirror, also `python -m kafkalog_broker.mirror`.
 
-It is parsed before the packages of the extra are imported, so that --help works without them.
+It is parsed before the packages of the extra [mirror] are imported, so that --help works without them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(
+    arguments = Parser(
         prog="kafkalog-mirror",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Copy topics of a Kafka cluster (0.11 to 4.x) into a log directory, batch by batch as its brokers "
@@ -38,20 +38,20 @@ def parser() -> argparse.ArgumentParser:
       -X security.protocol=sasl_ssl -X sasl.mechanism=SCRAM-SHA-512 \\
       -X sasl.username=mirror -X sasl.password=env:MIRROR_PASSWORD -X ssl.ca.location=ca.pem
 
--X takes librdkafka's names of properties; a value env:NAME is taken from the environment, so that no password stands
-in the list of processes. docs/mirror.md says more.""",
+-X takes librdkafka's names of properties. A value env:NAME is read from the environment, so that the list of processes
+shows no password. See docs/mirror.md.""",
     )
-    made.add_argument("--bootstrap", required=True, metavar="HOST:PORT,...", help="nodes of the cluster")
-    made.add_argument("--log-dir", required=True, metavar="DIR", help="where to; a directory for each cluster")
-    made.add_argument("--topics", required=True, metavar="REGEX", help="topics whose whole name matches")
-    made.add_argument("--internal", action="store_true", help="internal topics too, such as __consumer_offsets")
-    made.add_argument("--once", action="store_true", help="stop at the ends that the topics have at the start")
-    made.add_argument(
-        "--max-bytes-per-second", type=parse_bytes, metavar="N", help="of records; such as 50000000 or 50M"
+    arguments.add_argument("--bootstrap", required=True, metavar="HOST:PORT,...", help="nodes of the cluster")
+    arguments.add_argument("--log-dir", required=True, metavar="DIR", help="directory of the copy, one per cluster")
+    arguments.add_argument("--topics", required=True, metavar="REGEX", help="topics whose whole name matches")
+    arguments.add_argument("--internal", action="store_true", help="also internal topics, such as __consumer_offsets")
+    arguments.add_argument("--once", action="store_true", help="stop at the high watermarks of the start")
+    arguments.add_argument(
+        "--max-bytes-per-second", type=parse_bytes, metavar="N", help="limit of fetched bytes, such as 50000000 or 50M"
     )
-    made.add_argument("-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client")
-    made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
-    return made
+    arguments.add_argument("-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client")
+    arguments.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
+    return arguments
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Backoff:
-    """Exponential pauses after failures: `_first_ms`, doubled with each failure up to `_max_ms`.
+    """Pause that starts at `_first_ms` and doubles with each failure, up to `_max_ms`.
 
     Attributes:
         until_ms: End of the last pause, in ms of a monotonic clock.
@@ -18,12 +18,12 @@ class Backoff:
     _pause_ms: int = 0
     until_ms: int = 0
 
-    def failed(self, now_ms: int) -> int:
-        """Return the pause from now on."""
+    def record_failure(self, now_ms: int) -> int:
+        """Begin the pause after a failure, and return its length in ms."""
         self._pause_ms = min(self._pause_ms * 2, self._max_ms) or self._first_ms
         self.until_ms = now_ms + self._pause_ms
         return self._pause_ms
 
-    def worked(self) -> None:
-        """Reset the next pause to the first one."""
+    def reset(self) -> None:
+        """Begin with the shortest pause again after the next failure."""
         self._pause_ms = 0

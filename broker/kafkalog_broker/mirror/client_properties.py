@@ -1,4 +1,4 @@
-"""librdkafka's properties for the connection to a cluster, as far as a mirror uses them."""
+"""Settings of a mirror's connections, parsed from the librdkafka properties that a mirror supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import Parser, boolean, choice, plain_text
 
 
-def _number(lowest: int) -> Parser:
+def _at_least(lowest: int) -> Parser:
     def parse(name: str, text: str) -> int:
         if not text.strip().isdecimal() or int(text) < lowest:
             raise OptionError(f"{name}: expected an integer of at least {lowest}")
@@ -20,13 +20,13 @@ def _number(lowest: int) -> Parser:
     return parse
 
 
-def _setting(default: Any, parse: Parser, *names: str, shown: bool = True) -> Any:
-    return field(default=default, repr=shown, metadata={"names": names, "parse": parse})
+def _setting(default: Any, parse: Parser, *names: str, in_repr: bool = True) -> Any:
+    return field(default=default, repr=in_repr, metadata={"names": names, "parse": parse})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How to reach a cluster, and how much to fetch at once. Sizes in bytes, times in ms.
+    """Settings of connections and fetches. Sizes are in bytes, times in ms.
 
     `max_bytes` bounds the size of a response; up to three responses per node of the source are in memory.
     """
@@ -38,22 +38,24 @@ class ClientSettings:
         "PLAIN", choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism", "sasl.mechanisms"
     )
     sasl_username: str | None = _setting(None, plain_text, "sasl.username")
-    sasl_password: str | None = _setting(None, plain_text, "sasl.password", shown=False)
+    sasl_password: str | None = _setting(None, plain_text, "sasl.password", in_repr=False)
     sasl_kerberos_service_name: str = _setting("kafka", plain_text, "sasl.kerberos.service.name")
     ssl_ca_location: str | None = _setting(None, plain_text, "ssl.ca.location")
     ssl_certificate_location: str | None = _setting(None, plain_text, "ssl.certificate.location")
     ssl_key_location: str | None = _setting(None, plain_text, "ssl.key.location")
-    ssl_key_password: str | None = _setting(None, plain_text, "ssl.key.password", shown=False)
+    ssl_key_password: str | None = _setting(None, plain_text, "ssl.key.password", in_repr=False)
     check_certificate: bool = _setting(True, boolean, "enable.ssl.certificate.verification")
     check_host_name: bool = _setting(
         True, lambda name, text: text.lower() == "https", "ssl.endpoint.identification.algorithm"
     )
     client_id: str = _setting("kafkalog-mirror", plain_text, "client.id")
-    max_wait_ms: int = _setting(500, _number(0), "fetch.wait.max.ms")
-    min_bytes: int = _setting(1, _number(0), "fetch.min.bytes")
-    max_bytes: int = _setting(16 << 20, _number(1024), "fetch.max.bytes")
-    max_partition_bytes: int = _setting(4 << 20, _number(1024), "max.partition.fetch.bytes", "fetch.message.max.bytes")
-    timeout_ms: int = _setting(60_000, _number(1000), "socket.timeout.ms")
+    max_wait_ms: int = _setting(500, _at_least(0), "fetch.wait.max.ms")
+    min_bytes: int = _setting(1, _at_least(0), "fetch.min.bytes")
+    max_bytes: int = _setting(16 << 20, _at_least(1024), "fetch.max.bytes")
+    max_partition_bytes: int = _setting(
+        4 << 20, _at_least(1024), "max.partition.fetch.bytes", "fetch.message.max.bytes"
+    )
+    timeout_ms: int = _setting(60_000, _at_least(1000), "socket.timeout.ms")
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the TLS context, or None without TLS. Raises OptionError if a file cannot be read."""

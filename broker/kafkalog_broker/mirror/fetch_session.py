@@ -1,42 +1,48 @@
-"""Client side of a fetch session (KIP-227, Kafka: `FetchSessionHandler`): only changes are sent again."""
+"""Client side of a fetch session (KIP-227, Kafka: `FetchSessionHandler`).
+
+In a session, each request names only the partitions that changed since the previous one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalog_broker.protocol.mirror_messages import FetchCall, FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition, SourceFetchRequest
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1
 
 
 class ClientSession:
-    """Without sessions (Fetch before 7, or a broker that creates none) every request names all partitions."""
+    """Fetch session with one broker.
+
+    If the broker has no sessions (Fetch before version 7) or does not create one, every request names all partitions.
+    """
 
     def __init__(self, *, is_served: bool) -> None:
         self._is_served = is_served
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        self._known: dict[Key, FetchFrom] = {}
+        self._session_partitions: dict[Key, SourceFetchPartition] = {}
 
-    def next(self, wanted: Mapping[Key, FetchFrom]) -> FetchCall:
-        """Return the next request for `wanted`. Call `answered` or `reset` before the following one."""
+    def next_request(self, wanted: Mapping[Key, SourceFetchPartition]) -> SourceFetchRequest:
+        """Return a request for the partitions `wanted`. Call `advance` or `reset` before the next call."""
         if not self._is_served:
-            return FetchCall((0, _FINAL_EPOCH), list(wanted.items()), [])
+            return SourceFetchRequest((0, _FINAL_EPOCH), list(wanted.items()), [])
         if self._epoch == _FIRST_EPOCH:
-            self._known = dict(wanted)
-            return FetchCall((0, _FIRST_EPOCH), list(wanted.items()), [])
+            self._session_partitions = dict(wanted)
+            return SourceFetchRequest((0, _FIRST_EPOCH), list(wanted.items()), [])
         # A topic that was created again has a new ID; the partition is forgotten under the old ID and added again.
         forgotten = [
-            (key, known.topic_id)
-            for key, known in self._known.items()
-            if key not in wanted or wanted[key].topic_id != known.topic_id
+            (key, sent.topic_id)
+            for key, sent in self._session_partitions.items()
+            if key not in wanted or wanted[key].topic_id != sent.topic_id
         ]
-        changed = [(key, fetch) for key, fetch in wanted.items() if self._known.get(key) != fetch]
-        self._known = dict(wanted)
-        return FetchCall((self._id, self._epoch), changed, forgotten)
+        changed = [(key, fetch) for key, fetch in wanted.items() if self._session_partitions.get(key) != fetch]
+        self._session_partitions = dict(wanted)
+        return SourceFetchRequest((self._id, self._epoch), changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
+    def advance(self, session_id: int) -> None:
         """Advance the session after a response without an error."""
         if self._epoch == _FIRST_EPOCH:
             self._id = session_id

@@ -1,25 +1,25 @@
-"""A running mirror: refreshes metadata, assigns partitions to a fetcher for each leader, maintains the local topics."""
+"""A running mirror: follows the source's metadata, and assigns each partition to the fetcher of its leader."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from pathlib import Path
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.backoff import Backoff
-from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror_file import check_source
+from kafkalog_broker.mirror.mirror_options import MirrorOptions
 from kafkalog_broker.mirror.mirrored_topics import MirroredTopics
 from kafkalog_broker.mirror.node_fetcher import NodeFetcher
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.rate_limit import RateLimit
-from kafkalog_broker.mirror.source import Address, Source, SourceUnreachable
+from kafkalog_broker.mirror.source import Source
+from kafkalog_broker.mirror.source_address import Address
+from kafkalog_broker.mirror.source_connection import SourceUnreachable
 from kafkalog_broker.mirror.source_offsets import find_ends
 from kafkalog_broker.mirror.topic_plan import is_same, is_wanted, plan_topics, unmatched_names
 from kafkalog_broker.protocol.mirror_messages import Key, SourceCluster, SourceTopic
@@ -36,39 +36,11 @@ from kafkalog_spark.format.names import is_internal, similar_topics
 
 _log = logging.getLogger(__name__)
 
-_SHOWN = 10  # topics or partitions in a message
+_SHOWN = 10  # number of topics or partitions that a message lists
 _STALE_PAUSE_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
 _SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
 """First and longest pause after the source, or one of its nodes, was unreachable."""
-_GIVE_UP_MS = 60_000
-"""With once: time without a received record after which the mirror gives up, as in Kafka's admin client
-(default.api.timeout.ms)."""
 _GOOD_CONNECTION_MS = 10_000  # lifetime from which on a connection resets the pauses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorOptions:
-    """Settings of a mirror.
-
-    Attributes:
-        once: Stop at the ends that the topics have at the start.
-        refresh_s: Interval of metadata requests.
-        give_up_ms: With once: time without a received record after which an incomplete mirror ends.
-        most: Highest versions of APIs to use, for tests.
-        own_internal_topics: A broker keeps its own internal topics in the directory.
-    """
-
-    bootstrap: list[Address]
-    directory: Path
-    topics: re.Pattern[str]
-    internal: bool = False
-    once: bool = False
-    max_bytes_per_second: int | None = None
-    settings: ClientSettings = field(default_factory=ClientSettings)
-    refresh_s: float = 10.0
-    give_up_ms: int = _GIVE_UP_MS
-    most: Mapping[int, int] = field(default_factory=dict)
-    own_internal_topics: bool = False
 
 
 @dataclass(eq=False)
@@ -78,7 +50,7 @@ class Mirror:
     Attributes:
         on_deleted: Called with the name of a topic whose copy was deleted.
         partitions: All mirrored partitions.
-        targets: With once: the offsets to reach; None until they are known.
+        targets: With `once`, the offsets to reach; None until they are known.
     """
 
     _options: MirrorOptions
@@ -93,27 +65,27 @@ class Mirror:
 
     def __post_init__(self) -> None:
         options = self._options
-        self._source = Source(options.bootstrap, options.settings, options.most)
+        self._source = Source(options.bootstrap, options.settings, options.max_versions)
         self._local = MirroredTopics(self._topics, self._logs, self._workers, self.on_deleted)
         self._producer_ids = ProducerIds([options.directory])
         self._rate = RateLimit(options.max_bytes_per_second)
         self._fetchers: dict[int, NodeFetcher] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._received_before = 0  # by fetchers that have ended
-        self._stale = asyncio.Event()
+        self._received_by_ended_fetchers = 0
+        self._is_stale = asyncio.Event()  # set when the metadata must be requested again
         self._cluster_is_known = False
         self._cluster_id: str | None = None
         self._backoff = Backoff(*_SOURCE_MS)
         self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
-        self._without_end: dict[str, str] = {}
+        self._errors_of_ends: dict[str, str] = {}  # with `once`, by partition name
         self._unmatched: list[str] = []
         self._logged_text = ""
-        self._received_at_last, self._came_ms = 0, self._clock.monotonic_ms()
+        self._last_received, self._last_received_ms = 0, self._clock.monotonic_ms()
 
     @property
     def received_bytes(self) -> int:
         """Bytes of records received since the start."""
-        return self._received_before + sum(fetcher.received_bytes for fetcher in self._fetchers.values())
+        return self._received_by_ended_fetchers + sum(fetcher.received_bytes for fetcher in self._fetchers.values())
 
     @property
     def lag(self) -> int:
@@ -122,7 +94,7 @@ class Mirror:
 
     @property
     def is_complete(self) -> bool:
-        """With once: True if all records that existed at the start are copied, except those of failed partitions."""
+        """With `once`, True if all records that existed at the start are copied, except those of failed partitions."""
         return self.targets is not None and all(self._has_reached(key, end) for key, end in self.targets.items())
 
     def _has_reached(self, key: Key, end: int) -> bool:
@@ -131,28 +103,30 @@ class Mirror:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Partitions and topics that will not continue by themselves, with the reason."""
-        standing = {mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed}
+        """Partitions and topics with an error that does not pass by itself, with the reason."""
+        failed_partitions = {
+            mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed
+        }
         missing = dict.fromkeys(self._unmatched, "the cluster has no such topic")
-        return {**missing, **self._local.refused, **self._without_end, **standing}
+        return {**missing, **self._local.refused, **self._errors_of_ends, **failed_partitions}
 
     async def run(self) -> None:
-        """Mirror until cancelled; with `once` until all records that existed at the start are copied.
+        """Mirror until cancelled; with `once`, until all records that existed at the start are copied.
 
-        A lack of file descriptors is retried.
+        A lack of file descriptors only causes a pause.
 
         Raises:
             OtherSource: If the directory is a mirror of another cluster.
             BrokerError: If the log directory has failed.
-            UnknownPartition: With once, if no topic of the cluster is to be mirrored.
-            SourceUnreachable: With once, if no record was received for a minute.
+            UnknownPartition: With `once`, if no topic of the cluster is to be mirrored.
+            SourceUnreachable: With `once`, if no record was received for `give_up_ms`.
         """
         try:
             while not (self._options.once and self.is_complete):
-                self._stale.clear()
+                self._is_stale.clear()
                 try:
                     await self._refresh()
-                    self._backoff.worked()
+                    self._backoff.reset()
                     self._check_progress(None)
                     await self._pause(self._options.refresh_s)
                 except SourceUnreachable as error:
@@ -177,7 +151,7 @@ class Mirror:
             try:
                 # Not wait_for, which in Python 3.11 loses a cancellation at the moment when the event is set.
                 async with asyncio.timeout(min(left, _STALE_PAUSE_S)):
-                    await self._stale.wait()
+                    await self._is_stale.wait()
             except TimeoutError:
                 if self._options.once and self.is_complete:
                     return
@@ -197,9 +171,9 @@ class Mirror:
         missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
         troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
         stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
-        if not stuck or received != self._received_at_last:
-            self._received_at_last, self._came_ms = received, now_ms
-        if now_ms - self._came_ms < self._options.give_up_ms or self.is_complete:
+        if not stuck or received != self._last_received:
+            self._last_received, self._last_received_ms = received, now_ms
+        if now_ms - self._last_received_ms < self._options.give_up_ms or self.is_complete:
             return
         why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_SHOWN])
         raise SourceUnreachable(
@@ -210,7 +184,7 @@ class Mirror:
     async def _back_off(self, error: Exception) -> None:
         is_bug = not isinstance(error, (KafkalogError, OSError))
         _log.warning("%.1000s", error, exc_info=error if is_bug else None)
-        await asyncio.sleep(self._backoff.failed(self._clock.monotonic_ms()) / 1000)
+        await asyncio.sleep(self._backoff.record_failure(self._clock.monotonic_ms()) / 1000)
 
     async def _refresh(self) -> None:
         cluster = await self._source.metadata()
@@ -237,16 +211,16 @@ class Mirror:
         mirrored = {
             name: topic
             for name, topic in wanted.items()
-            if name not in plan.refused and (mine := self._topics.get(name)) is not None and is_same(topic, mine)
+            if name not in plan.refused and (own := self._topics.get(name)) is not None and is_same(topic, own)
         }
         await self._update_partitions(mirrored)
         await self._assign(cluster, mirrored)
         if self._options.once and self.targets is None:
             ends = await find_ends(self._source, cluster, mirrored)
             if ends is not None:
-                self.targets, self._without_end = ends
+                self.targets, self._errors_of_ends = ends
             else:
-                asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
+                asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._is_stale.set)
 
     def _check_topics(self, cluster: SourceCluster, wanted: Collection[str]) -> None:
         """Log changes in the selected topics that the cluster lacks.
@@ -257,11 +231,11 @@ class Mirror:
         if wanted and unmatched == self._unmatched:
             return
         known = sorted(name for name, topic in cluster.topics.items() if not topic.is_internal)
-        near = [name for topic in unmatched for name in similar_topics(topic, known)]
+        similar = [name for topic in unmatched for name in similar_topics(topic, known)]
         internal = "" if self._options.internal else ", internal ones only with --internal"
         error = UnknownPartition(
             f"no topic of the cluster matches --topics {' and '.join(unmatched) or self._options.topics.pattern}",
-            hint=(f"did you mean {', '.join(dict.fromkeys(near))}? The" if near else "the")
+            hint=(f"did you mean {', '.join(dict.fromkeys(similar))}? The" if similar else "the")
             + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_SHOWN])}"
             + (", ..." if len(known) > _SHOWN else "") + internal,
         )  # fmt: skip
@@ -288,14 +262,14 @@ class Mirror:
     async def _update_partitions(self, mirrored: Mapping[str, SourceTopic]) -> None:
         for key in [key for key in self.partitions if key[0] not in mirrored]:
             self._remove_partition(key)
-        turn = TimeSlice()  # opening a log blocks, and there may be thousands
+        time_slice = TimeSlice()  # opening a log blocks, and there may be thousands
         for name, topic in mirrored.items():
-            here = set(self._logs.partitions(name))
-            async for partition in turn.spread(topic.partitions):
+            local = set(self._logs.partitions(name))
+            async for partition in time_slice.spread(topic.partitions):
                 key = (name, partition)
                 if key in self.partitions:
                     self.partitions[key].topic_id = topic.id
-                elif key in here:
+                elif key in local:
                     try:
                         self.partitions[key] = PartitionMirror(key, topic.id, self._logs, self._workers, self._clock)
                     except BrokerError as error:
@@ -340,14 +314,14 @@ class Mirror:
     async def _start_fetcher(self, node: int, address: Address) -> NodeFetcher:
         connection = await self._source.connect(address)
         fetcher = NodeFetcher(
-            connection, self._options.settings, self._workers, self._rate, self._producer_ids, self._stale.set
+            connection, self._options.settings, self._workers, self._rate, self._producer_ids, self._is_stale.set
         )  # fmt: skip
         self._fetchers[node] = fetcher
         self._tasks[node] = asyncio.create_task(self._fetch(node, fetcher))
         return fetcher
 
     async def _fetch(self, node: int, fetcher: NodeFetcher) -> None:
-        begun_ms = self._clock.monotonic_ms()
+        started_ms = self._clock.monotonic_ms()
         try:
             await fetcher.run()
         except KafkalogError as error:
@@ -355,14 +329,14 @@ class Mirror:
         except Exception:  # noqa: BLE001 - a bug must not stop the other nodes
             _log.exception("fetching from node %d failed", node)
         finally:
-            self._received_before += fetcher.received_bytes
+            self._received_by_ended_fetchers += fetcher.received_bytes
             if self._fetchers.get(node) is fetcher:
                 del self._fetchers[node], self._tasks[node]
-            if self._clock.monotonic_ms() - begun_ms >= _GOOD_CONNECTION_MS:
-                self._node_backoffs[node].worked()
+            if self._clock.monotonic_ms() - started_ms >= _GOOD_CONNECTION_MS:
+                self._node_backoffs[node].reset()
             self._back_off_node(node)
 
     def _back_off_node(self, node: int) -> None:
         """Pause fetching from a node that failed, and request the metadata again afterwards."""
-        pause_ms = self._node_backoffs[node].failed(self._clock.monotonic_ms())
-        asyncio.get_running_loop().call_later(pause_ms / 1000, self._stale.set)
+        pause_ms = self._node_backoffs[node].record_failure(self._clock.monotonic_ms())
+        asyncio.get_running_loop().call_later(pause_ms / 1000, self._is_stale.set)

@@ -2,8 +2,8 @@
 
     {"version": 0, "cluster_id": "a3Vq...", "own_groups": true}
 
-Another cluster's topics with the same names are different topics; a mirror pointed at it would truncate its logs. With
-own_groups a broker has served the mirror, so its groups are its own and must not be replaced by the source's.
+Another cluster's topics with the same names are different topics; a mirror of that cluster would truncate the logs. If
+own_groups is true, a broker has served the mirror; the source's consumer groups must not replace those of the broker.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def check_source(
 
     Args:
         cluster_id: None if the cluster has no ID.
-        is_empty: The directory has no topics.
-        serves: A broker serves the mirror.
-        internal: The source's internal topics are mirrored too.
+        is_empty: True if the directory has no topics.
+        serves: True if a broker serves the mirror.
+        internal: True if the source's internal topics are mirrored too.
 
     Raises:
         OtherSource: If the directory mirrors another cluster, has topics of its own, or has groups of its own while
@@ -52,24 +52,24 @@ def check_source(
         CorruptFile, OSError: If the file cannot be read or written.
     """
     path = directory / MIRROR_FILE
-    known = read_state(path, _parse)
-    if known is None:
+    recorded = read_state(path, _parse)
+    if recorded is None:
         check_is_mirror(directory, is_empty=is_empty)
-    elif known.cluster_id != cluster_id:
+    elif recorded.cluster_id != cluster_id:
         raise OtherSource(
-            f"the directory mirrors the cluster {known.cluster_id}, this one is {cluster_id}",
+            f"the directory mirrors the cluster {recorded.cluster_id}, this one is {cluster_id}",
             path=str(path),
             hint="mirror each cluster into a directory of its own",
         )
-    elif known.own_groups and internal:
+    elif recorded.own_groups and internal:
         raise OtherSource(
             "a broker has served the directory (kafkalog-broker --mirror-of): its groups are its own, and mirroring "
             "the source's internal topics would replace them",
             path=str(path),
             hint="mirror without --internal, or into another directory",
         )
-    state = MirrorState(cluster_id, serves or (known is not None and known.own_groups))
-    if state != known:
+    state = MirrorState(cluster_id, serves or (recorded is not None and recorded.own_groups))
+    if state != recorded:
         _write(path, state)
 
 
@@ -79,9 +79,9 @@ def keep_own_groups(directory: Path) -> None:
     Offsets that its clients commit are its own, even while the source is unreachable.
     """
     path = directory / MIRROR_FILE
-    known = read_state(path, _parse)
-    if known is not None and not known.own_groups:
-        _write(path, replace(known, own_groups=True))
+    recorded = read_state(path, _parse)
+    if recorded is not None and not recorded.own_groups:
+        _write(path, replace(recorded, own_groups=True))
 
 
 def is_mirror(directory: Path) -> bool:
@@ -100,10 +100,10 @@ def check_is_mirror(directory: Path, *, is_empty: bool) -> None:
 
 
 def detach(directory: Path) -> None:
-    """Rename the mirror's file, because a broker owns the directory from now on; on disk on return.
+    """Rename the mirror's file, because a broker owns the directory from now on. The rename is on disk on return.
 
-    Records that producers write to it do not exist in the source's logs, so no mirror may continue in it. Raises
-    OSError.
+    Producers may then write records that the source's logs do not have, so no mirror may continue in the
+    directory. Raises OSError.
     """
     path = directory / MIRROR_FILE
     if path.exists():

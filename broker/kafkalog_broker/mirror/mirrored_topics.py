@@ -1,4 +1,4 @@
-"""Local topics of a mirror: created, enlarged and deleted by a plan."""
+"""Local topics of a mirror, which are created, enlarged and deleted according to a plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MirroredTopics:
     refused: dict[str, str] = field(init=False, default_factory=dict)
 
     async def apply(self, plan: TopicPlan) -> None:
-        """Carry out a plan, on the thread that owns the logs. Failures are logged, and repeated with the next metadata.
+        """Carry out a plan, on the thread that owns the logs. Failures are logged, and retried with the next metadata.
 
         Raises:
             BrokerError: If the registry cannot be written.
@@ -51,17 +51,18 @@ class MirroredTopics:
                 topic.name,
             )
             await self._delete(topic.name)
-        made = [
+        new_topics = [
             Topic(topic.name, new_uuid() if topic.id == NO_ID else topic.id, len(topic.partitions), CONFIGS)
             for topic in plan.create + plan.recreate
         ]
         refused = dict(plan.refused)
-        for new, outcome in zip(made, await self._workers.run_blocking(self._topics.create_all, made), strict=True):
+        outcomes = await self._workers.run_blocking(self._topics.create_all, new_topics)
+        for new, outcome in zip(new_topics, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 refused[new.name] = str(outcome)
             else:
                 _log.info("%s is mirrored from now on, %d partitions", outcome.name, outcome.partitions)
-                await self._make_logs(outcome, 0)
+                await self._create_logs(outcome, 0)
         for topic in plan.enlarge:
             before = self._topics.topics[topic.name].partitions
             counts = {topic.name: len(topic.partitions)}
@@ -70,7 +71,7 @@ class MirroredTopics:
                 refused[topic.name] = str(outcome)
             else:
                 _log.info("%s has %d partitions now, it had %d", outcome.name, outcome.partitions, before)
-                await self._make_logs(outcome, before)
+                await self._create_logs(outcome, before)
         for name in plan.gone:
             self._warn_once(name, f"{name} is no longer at the source or not selected: its mirror is kept unchanged")
         self.refused = {printable(f"{name:.{MAX_TOPIC_NAME_LENGTH}}"): why for name, why in refused.items()}
@@ -84,7 +85,7 @@ class MirroredTopics:
             self._warned.add((key, text))
             _log.warning("%s", text)
 
-    async def _make_logs(self, topic: Topic, first: int) -> None:
+    async def _create_logs(self, topic: Topic, first: int) -> None:
         config = self._logs.config_of(topic)
         topic_ids = {(topic.name, index): topic.id for index in range(first, topic.partitions)}
         prepared = await self._workers.run_blocking(self._logs.prepare_partitions, topic_ids)

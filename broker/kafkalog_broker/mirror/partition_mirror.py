@@ -1,4 +1,4 @@
-"""One mirrored partition: its log, its fetch position, and why it waits."""
+"""One mirrored partition: its log, its fetch position, and its last error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.mirror_messages import FetchFrom, Key
+from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
@@ -28,7 +28,7 @@ _FAILURE_RETRY_MS = 30_000  # pause of a partition after a failure that does not
 
 
 class Received(NamedTuple):
-    """Checked batches of one response to a fetch at `fetch_offset`; the other offsets are the leader's."""
+    """Checked batches of one response to a fetch at `fetch_offset`, and the leader's offsets in that response."""
 
     fetch_offset: int
     window: Window
@@ -45,7 +45,8 @@ class PartitionMirror:
         last_epoch: Leader epoch of the last received batch.
         source_end: The leader's high watermark; -1 if unknown.
         owner: The fetcher that fetches the partition. Batches received by others are dropped.
-        trouble: Why the partition waits, or None.
+        trouble: Why the partition is not fetched now, or None.
+        quiet_until_ms: End of the pause after `wait`, in ms of the monotonic clock.
         has_failed: True if it will not continue by itself.
     """
 
@@ -94,9 +95,11 @@ class PartitionMirror:
         self.next_offset = self.log.log_end_offset
         self.last_epoch = self.follower.last_epoch
 
-    def fetch_from(self, max_bytes: int) -> FetchFrom:
+    def fetch_from(self, max_bytes: int) -> SourceFetchPartition:
         """Return the partition's part of the next fetch."""
-        return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch)
+        return SourceFetchPartition(
+            self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch
+        )
 
     def received(self, window: Window) -> None:
         """Advance the fetch position after these batches."""
@@ -120,9 +123,9 @@ class PartitionMirror:
 
     async def append(self, received: Received) -> None:
         """Append received batches in pieces, and yield to the event loop in between. Raises KafkalogError."""
-        rest, at = received.window, received.fetch_offset
+        rest, expected_offset = received.window, received.fetch_offset
         while len(rest.table):
-            if self.log.log_end_offset != at:  # the log was truncated meanwhile, so fetch again
+            if self.log.log_end_offset != expected_offset:  # the log was truncated meanwhile, so fetch again
                 self.rewind()
                 return
             sizes = rest.table[:_PIECE_BATCHES, HeaderColumn.SIZE].cumsum()
@@ -130,7 +133,7 @@ class PartitionMirror:
             removed = self.follower.append(rest.first(count), self._clock.now_ms())
             self._logs.remove_later(removed, self.log.config)
             self.update_bounds(received.high_watermark, received.log_start_offset)
-            at = self.log.log_end_offset
+            expected_offset = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
         if not len(received.window.table):
@@ -153,15 +156,15 @@ class PartitionMirror:
     async def truncate_to(self, offset: int, why: str) -> None:
         """Truncate the log to `offset`, or to the start of the batch that contains it. Raises BrokerError."""
         producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
-        end, cut_at = self.log.log_end_offset, producers.end_offset
-        if cut_at < end:
+        end, new_end = self.log.log_end_offset, producers.end_offset
+        if new_end < end:
             _log.warning(
                 "%s: %s; truncating offsets %d to %d here, to copy them again from the source",
-                self.name, why, cut_at, end - 1,
+                self.name, why, new_end, end - 1,
             )  # fmt: skip
-            await self._prepare(cut_at)
+            await self._prepare_truncation(new_end)
         removed = self.follower.truncate(producers)
-        if cut_at < end:
+        if new_end < end:
             await self._workers.run_blocking(flush_truncation, self.log)
         self._logs.remove_later(removed, self.log.config)
         self.source_end = -1
@@ -174,13 +177,13 @@ class PartitionMirror:
             "%s: %s; restarting the mirror at offset %d and deleting its offsets %d to %d",
             self.name, why, offset, log.log_start_offset, log.log_end_offset - 1,
         )  # fmt: skip
-        await self._prepare(min(offset, log.log_start_offset))
+        await self._prepare_truncation(min(offset, log.log_start_offset))
         removed = self.follower.truncate_fully_and_start_at(offset)
         await self._workers.run_blocking(flush_truncation, log)
         self._logs.remove_later(removed, log.config)
         self.rewind()
 
-    async def _prepare(self, offset: int) -> None:
-        """Flush the log and lower its checkpoints, so that the truncation waits for no disk on the event loop."""
+    async def _prepare_truncation(self, offset: int) -> None:
+        """Flush the log and lower its checkpoints, so that the truncation itself does not block the event loop."""
         await self._workers.run_blocking(self.log.flush)
         await self._workers.run_blocking(self._logs.lower_checkpoints, *self.key, offset)

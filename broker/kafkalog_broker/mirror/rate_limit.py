@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RateLimit:
-    """Limit of --max-bytes-per-second for all connections of a mirror; None means no limit.
+    """Limit of bytes per second over all connections of a mirror; a `_rate` of None means no limit.
 
     Times are seconds of one clock.
     """
@@ -16,7 +16,7 @@ class RateLimit:
     _free_at: float = 0.0
 
     def bound(self, max_bytes: int) -> int:
-        """Return the number of bytes to request at once: at most those of one second, to avoid bursts."""
+        """Return `max_bytes`, or the bytes of one second if they are fewer, to avoid bursts."""
         return max_bytes if self._rate is None else max(min(max_bytes, self._rate), 1)
 
     def record(self, size: int, now: float) -> float:

@@ -7,6 +7,7 @@ costs more than the checksum of its bytes.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 
 import numpy as np
@@ -24,10 +25,12 @@ class ResponseFrames(asyncio.BufferedProtocol):
     """Protocol of one connection after authentication."""
 
     def __init__(self, previous_protocol: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
-        """Replace the previous protocol of a transport; it is still told when the connection ends."""
+        """Replace the previous protocol of a transport; its `connection_lost` is still called."""
         self._previous_protocol, self._transport = previous_protocol, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
+        # Views of reused buffers that responses hold, by id. Each use of a buffer has a view of its own.
+        self._in_use: weakref.WeakValueDictionary[int, npt.NDArray[np.uint8]] = weakref.WeakValueDictionary()
         self._head = memoryview(bytearray(_SIZE_BYTES))
         self._body: memoryview | None = None  # None while the size is read
         self._unfilled = self._head  # where the next bytes go
@@ -37,9 +40,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
     def expect(self, max_bytes: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
         """Return a future for the next response; call it once for each request, in order.
 
-        The bytes of the response begin with its header.
-
-        It fails with ConnectionError if the connection ends first, or the response has more than `max_bytes` bytes.
+        The result begins with the header of the response. The future fails with ConnectionError if the connection ends
+        first, or if the response has more than `max_bytes` bytes.
 
         Raises:
             ConnectionError: If the connection is closed.
@@ -52,8 +54,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def give_back(self, body: memoryview) -> None:
         """Allow a response's buffer to be reused; no view of it may be used afterwards. Optional and idempotent."""
-        buffer = body.obj
-        if isinstance(buffer, np.ndarray) and len(self._free) < _MAX_FREE and all(b is not buffer for b in self._free):
+        view = self._in_use.pop(id(body.obj), None)
+        buffer = None if view is None else view.base
+        if buffer is not None and len(self._free) < _MAX_FREE:
             self._free.append(buffer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -67,7 +70,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
             size = int.from_bytes(self._head, "big", signed=True)
             if not self._waiting or not 0 < size <= self._waiting[0][1]:
                 self._fail(
-                    ConnectionError(f"received {size} bytes that are not a response to a request, or too many for one")
+                    ConnectionError(f"received a frame of {size} bytes: too large, or not a response to a request")
                 )
                 return
             self._unfilled = self._body = self._allocate(size)
@@ -88,7 +91,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
         else:
             del self._free[:1]  # a buffer that is too small is replaced by a larger one
             fitting = np.empty(size, np.uint8)  # pages are allocated as bytes arrive, so a forged size costs nothing
-        return memoryview(fitting)[:size]  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
+        view = fitting[:size]
+        self._in_use[id(view)] = view
+        return memoryview(view)  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True

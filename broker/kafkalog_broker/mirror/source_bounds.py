@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.protocol.mirror_messages import Fetched
+from kafkalog_broker.protocol.mirror_messages import FetchedSourcePartition
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
@@ -11,36 +11,36 @@ MAX_EPOCH = MAX_INT32 - 1  # a takeover of the copy must be able to write with a
 UNKNOWN = -1  # offset or epoch that the source does not know
 
 
-class ImpossibleAnswer(KafkalogError):
-    """The source's offsets of a partition contradict each other."""
+class ImpossibleOffsets(KafkalogError):
+    """Offsets or epochs in a response are out of bounds or contradict each other."""
 
 
 def check_offset(what: str, offset: int, lowest: int = 0) -> int:
-    """Return the offset. Raises ImpossibleAnswer if it is out of bounds."""
+    """Return the offset. Raises ImpossibleOffsets if it is out of bounds."""
     if not lowest <= offset <= MAX_OFFSET:
-        raise ImpossibleAnswer(f"the source says that {what} is {offset}, expected {lowest} to 2^63-2")
+        raise ImpossibleOffsets(f"the source says that {what} is {offset}, expected {lowest} to 2^63-2")
     return offset
 
 
 def check_epoch(what: str, epoch: int) -> int:
-    """Return the leader epoch, or UNKNOWN. Raises ImpossibleAnswer if it is out of bounds."""
+    """Return the leader epoch, or UNKNOWN. Raises ImpossibleOffsets if it is out of bounds."""
     if not UNKNOWN <= epoch <= MAX_EPOCH:
-        raise ImpossibleAnswer(f"the source says that {what} is {epoch}, expected {UNKNOWN} to 2^31-2")
+        raise ImpossibleOffsets(f"the source says that {what} is {epoch}, expected {UNKNOWN} to 2^31-2")
     return epoch
 
 
 def check_log_bounds(start: int, high_watermark: int) -> None:
-    """Raise ImpossibleAnswer if these bounds of a log contradict each other. Both may be UNKNOWN."""
+    """Raise ImpossibleOffsets if these bounds of a log contradict each other. Both may be UNKNOWN."""
     check_offset("its log start offset", start, UNKNOWN)
     check_offset("its high watermark", high_watermark, UNKNOWN)
     if start > high_watermark > UNKNOWN:
-        raise ImpossibleAnswer(
+        raise ImpossibleOffsets(
             f"the source says that its log starts at {start}, above its high watermark {high_watermark}"
         )
 
 
-def check_fetched(fetched: Fetched) -> None:
-    """Raise ImpossibleAnswer if the offsets or epochs of a fetched partition are out of bounds.
+def check_fetched(fetched: FetchedSourcePartition) -> None:
+    """Raise ImpossibleOffsets if the offsets or epochs of a fetched partition are out of bounds.
 
     Batches are not checked.
     """

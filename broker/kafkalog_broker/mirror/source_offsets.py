@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.mirror.source import Source, SourceConnection
-from kafkalog_broker.mirror.source_bounds import UNKNOWN, ImpossibleAnswer, check_epoch, check_log_bounds, check_offset
+from kafkalog_broker.mirror.source import Source
+from kafkalog_broker.mirror.source_bounds import UNKNOWN, ImpossibleOffsets, check_epoch, check_log_bounds, check_offset
+from kafkalog_broker.mirror.source_connection import SourceConnection
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
 from kafkalog_broker.protocol.mirror_messages import (
     CONSUMER,
@@ -26,10 +27,10 @@ from kafkalog_broker.protocol.mirror_messages import (
 
 _log = logging.getLogger(__name__)
 
-_NOT_ANSWERED = SourceOffset(ErrorCode.unknown_server_error, UNKNOWN)
+_MISSING_IN_RESPONSE = SourceOffset(ErrorCode.unknown_server_error, UNKNOWN)
 
 
-async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, SourceOffset]:
+async def list_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, SourceOffset]:
     """Query the earliest or latest offsets of partitions that the node leads. LATEST is the high watermark.
 
     Raises SourceUnreachable.
@@ -39,23 +40,23 @@ async def ask_offsets(connection: SourceConnection, keys: Collection[Key], times
         by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
     topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
     answered = await connection.call(LIST_OFFSETS, listed_offsets, replica_id=CONSUMER, topics=topics)
-    return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
+    return {key: answered.get(key, _MISSING_IN_RESPONSE) for key in keys}
 
 
 async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
     """Return the leader's (log start offset, high watermark).
 
-    Raises SourceUnreachable, BrokerError, ImpossibleAnswer.
+    Raises SourceUnreachable, BrokerError, ImpossibleOffsets.
     """
     start, high_watermark = [
-        answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
+        checked_offset((await list_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
     ]
     check_log_bounds(start, high_watermark)
     return start, high_watermark
 
 
-def answered_offset(answer: SourceOffset) -> int:
-    """Return the offset of a response. Raises BrokerError, ImpossibleAnswer."""
+def checked_offset(answer: SourceOffset) -> int:
+    """Return the offset of a response, after checking its error and bounds. Raises BrokerError, ImpossibleOffsets."""
     if answer.error:
         code = answer.error if isinstance(answer.error, ErrorCode) else ErrorCode.unknown_server_error
         raise BrokerError(code, f"the source responds to ListOffsets with {error_text(answer.error)}")
@@ -66,10 +67,10 @@ async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> So
     """Query the end of a leader epoch in the leader's log.
 
     Returns:
-        None if the leader does not tell: before 2.1, or without authorization.
+        None if the leader does not disclose it: before Kafka 2.1, or without authorization.
 
     Raises:
-        SourceUnreachable, ImpossibleAnswer: If the response is unusable.
+        SourceUnreachable, ImpossibleOffsets: If the response is unusable.
     """
     if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:
         return None
@@ -107,13 +108,13 @@ async def find_ends(
             return None
         connection = await source.connect(cluster.nodes[node])
         try:
-            answered = await ask_offsets(connection, keys, LATEST)
+            answered = await list_offsets(connection, keys, LATEST)
         finally:
             await connection.aclose()
         for key, answer in answered.items():
             try:
-                ends[key] = answered_offset(answer)
-            except (BrokerError, ImpossibleAnswer) as error:
+                ends[key] = checked_offset(answer)
+            except (BrokerError, ImpossibleOffsets) as error:
                 _log.warning("%s-%d: %s", *key, error)
                 if answer.error in TRANSIENT:
                     return None

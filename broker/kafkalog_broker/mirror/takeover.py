@@ -1,15 +1,15 @@
-"""Takeover: a mirror becomes an independent broker's directory (compare failover in KIP-1279).
+"""Takeover: a mirror becomes the log directory of an independent broker (compare failover in KIP-1279).
 
-Its logs are truncated to where no transaction is open, and later writes have a higher leader epoch than all copied
+Its logs are truncated to their last stable offsets, and later writes have a higher leader epoch than all copied
 records. After a crash at any moment, including a power failure, the next start completes the takeover. Each step is on
 disk before the next one begins:
 
-1. All logs are flushed, so that the offsets in the record hold.
-2. The record says what will be truncated.
+1. All logs are flushed, so that the log end offsets in the record survive a power failure.
+2. The takeover record, with the offsets of all planned truncations, is written.
 3. Each log is truncated to its last stable offset, because open transactions have no coordinator here.
 4. The mirror's file is renamed, so that no mirror continues in the directory.
-5. Leader epochs rise above all that the logs hold, and internal topics get their configuration.
-6. The record says that the takeover is done.
+5. Leader epochs rise above all epochs in the logs, and internal topics get their configuration.
+6. The record is marked as done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kafkalog_broker.config.internal_topic_configs import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
-from kafkalog_broker.mirror.takeover_record import TakenPartition, TakeoverRecord, read_or_set_aside, write_record
+from kafkalog_broker.mirror.takeover_record import PartitionTakeover, TakeoverRecord, read_or_set_aside, write_record
 from kafkalog_broker.mirror.truncation import flush_truncation
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
@@ -58,17 +58,17 @@ def take_over(
     record = read_or_set_aside(directory)
     if is_mirror(directory):
         _flush_all(logs, topics)
-        record = _planned(record, logs, topics)
+        record = _plan(record, logs, topics)
         write_record(directory, record)
-        for taken in record.partitions:
-            _cut(logs, taken)
+        for planned in record.partitions:
+            _truncate(logs, planned)
         detach(directory)
     elif record is None or record.is_done:
         return False
-    for taken in record.partitions:
-        log = _log_of(logs, taken.topic, taken.partition)
+    for planned in record.partitions:
+        log = _log_of(logs, planned.topic, planned.partition)
         if log is not None:
-            log.lead(min(taken.leader_epoch, MAX_INT32))
+            log.lead(min(planned.leader_epoch, MAX_INT32))
     topics.set_all_configs({name: configs for name, configs in internal.items() if name in topics})
     write_record(directory, replace(record, is_done=True))
     return True
@@ -85,10 +85,10 @@ def _flush_all(logs: LogManager, topics: TopicRegistry) -> None:
                 _log.error("%s", error)
 
 
-def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry) -> TakeoverRecord:
+def _plan(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry) -> TakeoverRecord:
     """Plan the truncations, considering the record of an interrupted attempt."""
     earlier = {} if before is None else {(cut.topic, cut.partition): cut for cut in before.partitions}
-    planned = []
+    partitions = []
     for name, partition in sorted((topic.name, partition) for topic in topics for partition in range(topic.partitions)):
         log, cut = _log_of(logs, name, partition), earlier.get((name, partition))
         if log is None:
@@ -98,21 +98,21 @@ def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegis
             _log.error("%s: leader epoch %d is the largest one, so this broker writes with it too", log.name, epoch)
         # The earlier attempt's entry stays if it has truncated the log already.
         if cut is None or not log.log_end_offset == cut.log_end_offset < cut.cut_end:
-            cut = TakenPartition(name, partition, log.last_stable_offset, log.log_end_offset, epoch)
-        planned.append(cut)
-    return TakeoverRecord(tuple(planned), is_done=False)
+            cut = PartitionTakeover(name, partition, log.last_stable_offset, log.log_end_offset, epoch)
+        partitions.append(cut)
+    return TakeoverRecord(tuple(partitions), is_done=False)
 
 
-def _cut(logs: LogManager, taken: TakenPartition) -> None:
-    log = _log_of(logs, taken.topic, taken.partition)
-    if log is None or log.log_end_offset <= taken.log_end_offset:
+def _truncate(logs: LogManager, planned: PartitionTakeover) -> None:
+    log = _log_of(logs, planned.topic, planned.partition)
+    if log is None or log.log_end_offset <= planned.log_end_offset:
         return
     _log.warning(
         "%s: truncating offsets %d to %d, which follow the start of a transaction that is still open at the source",
-        log.name, taken.log_end_offset, log.log_end_offset - 1,
+        log.name, planned.log_end_offset, log.log_end_offset - 1,
     )  # fmt: skip
-    logs.lower_checkpoints(taken.topic, taken.partition, taken.log_end_offset)
-    removed = Follower(log).truncate_to(taken.log_end_offset)
+    logs.lower_checkpoints(planned.topic, planned.partition, planned.log_end_offset)
+    removed = Follower(log).truncate_to(planned.log_end_offset)
     flush_truncation(log)
     logs.remove_later(removed, log.config)
 
@@ -141,14 +141,14 @@ def take_mirrors_over(
     like `take_over`.
     """
     internal = internal_topic_configs(config)
-    taken = [take_over(path, logs, topics, internal) for path in directories]
-    if producer_ids.had_file and not any(taken):
+    were_mirrors = [take_over(path, logs, topics, internal) for path in directories]
+    if producer_ids.had_file and not any(were_mirrors):
         return
     state = CoordinatorLog(TRANSACTION_TOPIC, topics, log, clock, config.transaction_state_log_num_partitions)
     for partition in state.owned():  # producers that have written nothing are in no other log
         try:
-            known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
+            in_transactions = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
         except KafkalogError as error:
             _log.warning("%s-%d cannot be read, producer IDs in it are unknown: %s", state.name, partition, error)
         else:
-            producer_ids.stay_above(largest_cluster_id(known))
+            producer_ids.stay_above(largest_cluster_id(in_transactions))

@@ -24,8 +24,8 @@ VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)
-class TakenPartition:
-    """One partition in the record."""
+class PartitionTakeover:
+    """Log end offset, source's log end offset and new leader epoch of one partition, as described above."""
 
     topic: str
     partition: int
@@ -38,12 +38,12 @@ class TakenPartition:
 class TakeoverRecord:
     """Content of the file. `is_done` is True once all steps of the takeover are completed."""
 
-    partitions: tuple[TakenPartition, ...]
+    partitions: tuple[PartitionTakeover, ...]
     is_done: bool
 
 
 def read_or_set_aside(directory: Path) -> TakeoverRecord | None:
-    """Return the record, or None without one. A damaged file is renamed `.damaged`, so that later starts do not fail.
+    """Return the record, or None without one. A damaged file gets the suffix `.damaged`, so that later starts succeed.
 
     Raises UnsupportedFormat, OSError.
     """
@@ -63,7 +63,7 @@ def read_record(directory: Path) -> TakeoverRecord | None:
 
 
 def write_record(directory: Path, record: TakeoverRecord) -> None:
-    """Write the record; on disk on return. Raises OSError."""
+    """Write the record, which is on disk on return. Raises OSError."""
     content = {"version": VERSION, "done": record.is_done, "partitions": list(map(asdict, record.partitions))}
     replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
@@ -75,13 +75,13 @@ def _parse(data: bytes) -> TakeoverRecord:
         if version != VERSION:
             raise UnsupportedFormat(f"{TAKEOVER_FILE} has version {version}, only {VERSION} is supported")
         return TakeoverRecord(
-            tuple(_taken_partition(**entry) for entry in content["partitions"]), bool(content["done"])
+            tuple(_partition_takeover(**entry) for entry in content["partitions"]), bool(content["done"])
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
 
 
-def _taken_partition(topic: str, **numbers: int) -> TakenPartition:
+def _partition_takeover(topic: str, **numbers: int) -> PartitionTakeover:
     if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise ValueError(f"{topic!r} with {numbers}: expected a topic and non-negative integers")
-    return TakenPartition(topic, **numbers)
+    return PartitionTakeover(topic, **numbers)

@@ -47,30 +47,30 @@ def unmatched_names(pattern: re.Pattern[str], wanted: Collection[str]) -> list[s
     return [name for name in names if not any(re.fullmatch(name, topic) for topic in wanted)]
 
 
-def is_same(topic: SourceTopic, mine: Topic) -> bool:
+def is_same(topic: SourceTopic, own: Topic) -> bool:
     """Return whether the local topic is a copy of this one, as far as IDs tell."""
-    return topic.id in (NO_ID, mine.id)
+    return topic.id in (NO_ID, own.id)
 
 
 def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -> TopicPlan:
     """Compare local topics with the source's topics that are to be mirrored."""
     plan = TopicPlan()
     for name, topic in wanted.items():
-        mine, count = local.get(name), len(topic.partitions)
+        own, count = local.get(name), len(topic.partitions)
         missing = next((index for index in range(count) if index not in topic.partitions), None)
         if not valid_topic_name(name):
             plan.refused[name] = "the name is not a valid topic name"
         elif missing is not None or not count:
             plan.refused[name] = f"its metadata lists {count} partitions, and {missing or 0} is not one of them"
-        elif mine is None:
+        elif own is None:
             plan.create.append(topic)
-        elif not is_same(topic, mine):
+        elif not is_same(topic, own):
             plan.recreate.append(topic)
-        elif count > mine.partitions:
+        elif count > own.partitions:
             plan.enlarge.append(topic)
-        elif count < mine.partitions and topic.id == NO_ID:
+        elif count < own.partitions and topic.id == NO_ID:
             plan.recreate.append(topic)
-        elif count < mine.partitions:  # a topic never loses partitions, so the node's metadata is outdated
-            plan.refused[name] = f"its metadata lists {count} partitions, but it had {mine.partitions}"
+        elif count < own.partitions:  # a topic never loses partitions, so the node's metadata is outdated
+            plan.refused[name] = f"its metadata lists {count} partitions, but it had {own.partitions}"
     plan.gone = [name for name in local if name not in wanted]
     return plan

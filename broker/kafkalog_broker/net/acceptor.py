@@ -15,7 +15,7 @@ from collections.abc import Callable
 from kafkalog_broker.runtime.log_rate import LogRate
 
 ACCEPTS_PER_ITERATION = 8
-"""Connections that one listener accepts in one iteration of the loop. It bounds the time until other connections
+"""Connections that one listener accepts in one iteration of the loop. The limit bounds the time until other connections
 run."""
 
 RETRY_S = 0.1
@@ -66,8 +66,8 @@ class Acceptor:
         for _ in range(ACCEPTS_PER_ITERATION):
             try:
                 peer, _address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # no connection, or it has ended
-                return
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # the backlog is empty, or the peer has closed the connection
             except OSError as error:
                 self._pause(error)
                 return

@@ -120,7 +120,11 @@ class Connection(asyncio.BufferedProtocol):
             self.abort_with(str(error) or "no memory for the request")
 
     def eof_received(self) -> bool:
-        """The peer has closed its side. Return True to keep the transport open until its requests are handled."""
+        """Drain the connection, because the peer has closed its side.
+
+        Returns:
+            True, which keeps the transport open until the received requests are handled; False if it was refused.
+        """
         if self.state is ConnectionState.REFUSED:
             return False
         self._drain()
@@ -151,18 +155,21 @@ class Connection(asyncio.BufferedProtocol):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 
     def handshake_done(self, principal: str) -> None:
-        """The TLS handshake is complete. `principal` comes from the certificate; a listener with SASL ignores it."""
+        """Continue after the TLS handshake. A listener with SASL ignores `principal`, which the certificate names."""
         if not self._requires_sasl:
             self.authenticated(principal)
         elif self.state is ConnectionState.HANDSHAKING:
             self._enter(ConnectionState.AUTHENTICATING)
 
     def handshake_failed(self, why: str) -> None:
-        """The TLS handshake failed; the transport closes."""
+        """Log why the TLS handshake failed. The transport closes itself."""
         self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
 
     def authenticated(self, principal: str) -> None:
-        """The peer is identified: by a certificate, as anonymous, or by a SASL authentication or re-authentication."""
+        """Set the principal of the peer: that of its certificate or SASL exchange, or ANONYMOUS.
+
+        A SASL re-authentication calls it again.
+        """
         self.info.principal = principal
         self._cancel_authentication_deadline()
         self.requests.max_bytes = self._max_request_bytes
@@ -246,11 +253,16 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     async def _serve_requests(self) -> None:
+        """Handle requests in order until the connection ends.
+
+        A request whose handler awaits nothing is handled without a suspension of this task. `slice_end` bounds how many
+        such requests are handled in a row.
+        """
         dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, limited = requests.frames, self._shared.memory.limited
         now = 0.0
-        slice_end: float | None = None  # None at the beginning, and after anything was awaited: a new slice begins
+        slice_end: float | None = None  # None: the next request begins a new slice, as after every await
         while True:
             if not frames and not (requests.has_more and requests.make_frames()):
                 if requests.ended and not requests.has_more:
@@ -277,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = requests.take()
             self._busy = True
             began = now
-            waits_for: Any = NOT_BEGUN
+            waits_for: Any = NOT_BEGUN  # what the coroutine of the handler awaits after its first step
             served: Any = dispatch(frame, self.info)
             if type(served) is CoroutineType:
                 try:

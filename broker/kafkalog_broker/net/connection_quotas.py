@@ -15,7 +15,7 @@ from kafkalog_broker.net.open_connection import OpenConnection
 
 UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 
-FILES_FOR_LOGS = 0.25  # share of the open files that connections leave to segments and everything else
+FILES_FOR_LOGS = 0.25  # fraction of the limit of open files that is reserved for segments and other files
 
 MAX_HELD = 1000
 """Limit on refused connections that are held open for a while to slow down clients that reconnect immediately. Each is
@@ -94,7 +94,7 @@ class ConnectionQuotas:
         self._is_stopped = True
 
     def admit(self, connection: OpenConnection) -> Admission:
-        """Decide about a new connection and count it. A reason for refusals is logged once until a connection ends."""
+        """Decide about a new connection and count it. Log each reason for refusals once until a connection ends."""
         host = connection.info.host
         # The rate limits count each connection that they check, so those that an earlier limit refuses must not reach
         # them.
@@ -127,7 +127,7 @@ class ConnectionQuotas:
                 self._logged_refusals.clear()
 
     def _check_counts(self, host: str) -> Admission | None:
-        """Refusal by the number of open connections, or None."""
+        """Return a refusal if too many connections are open, else None."""
         if self._is_stopped:
             return Admission("the broker is stopping")
         if len(self.open) >= self._max_connections:
@@ -138,7 +138,7 @@ class ConnectionQuotas:
         return None
 
     def _check_ip_quota(self, connection: OpenConnection) -> Admission | None:
-        """Refusal by the address's quota connection_creation_rate, or None."""
+        """Return a refusal if the address exceeds its quota connection_creation_rate, else None."""
         host = connection.info.host
         wait_ms = self._ip_wait_ms(host)
         if not wait_ms:

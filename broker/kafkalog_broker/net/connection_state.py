@@ -1,4 +1,4 @@
-"""States of a connection and the transitions between them. docs/architecture.md explains when each happens."""
+"""States of a connection and the transitions between them. docs/architecture.md describes the transitions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,27 @@ class ConnectionState(Enum):
     CLOSED = "closed"  # the transport is gone
 
 
-_S = ConnectionState
-
 TRANSITIONS: Mapping[ConnectionState, frozenset[ConnectionState]] = {
-    _S.ACCEPTED: frozenset({_S.REFUSED, _S.HANDSHAKING, _S.AUTHENTICATING, _S.SERVING, _S.CLOSED}),
-    _S.REFUSED: frozenset({_S.CLOSED}),
-    _S.HANDSHAKING: frozenset({_S.AUTHENTICATING, _S.SERVING, _S.DRAINING, _S.CLOSED}),
-    _S.AUTHENTICATING: frozenset({_S.SERVING, _S.DRAINING, _S.CLOSED}),
-    _S.SERVING: frozenset({_S.DRAINING, _S.CLOSED}),
-    _S.DRAINING: frozenset({_S.CLOSED}),
-    _S.CLOSED: frozenset(),
+    ConnectionState.ACCEPTED: frozenset(
+        {
+            ConnectionState.REFUSED,
+            ConnectionState.HANDSHAKING,
+            ConnectionState.AUTHENTICATING,
+            ConnectionState.SERVING,
+            ConnectionState.CLOSED,
+        }
+    ),
+    ConnectionState.REFUSED: frozenset({ConnectionState.CLOSED}),
+    ConnectionState.HANDSHAKING: frozenset(
+        {ConnectionState.AUTHENTICATING, ConnectionState.SERVING, ConnectionState.DRAINING, ConnectionState.CLOSED}
+    ),
+    ConnectionState.AUTHENTICATING: frozenset(
+        {ConnectionState.SERVING, ConnectionState.DRAINING, ConnectionState.CLOSED}
+    ),
+    ConnectionState.SERVING: frozenset({ConnectionState.DRAINING, ConnectionState.CLOSED}),
+    ConnectionState.DRAINING: frozenset({ConnectionState.CLOSED}),
+    ConnectionState.CLOSED: frozenset(),
 }
 
-READING_STATES = frozenset({_S.HANDSHAKING, _S.AUTHENTICATING, _S.SERVING})
+READING_STATES = frozenset({ConnectionState.HANDSHAKING, ConnectionState.AUTHENTICATING, ConnectionState.SERVING})
 """States in which bytes from the peer are accepted."""

@@ -38,11 +38,13 @@ UNCOUNTED_APIS = frozenset((1, 11, 14))
 """Fetch, JoinGroup and SyncGroup may wait for minutes, so they do not count towards MAX_LARGE_REQUESTS."""
 
 LONG_ARRAY = 2_000
-"""A response with a longer array at its top level is encoded in a thread. Even a small request may list everything."""
+"""A response with a longer array at its top level is encoded in a thread, because even a small request may list all
+topics or groups."""
 
-COUNT_THEMSELVES = (0, 1)  # Produce and Fetch report errors to Traffic while they make their responses
+SELF_COUNTING_APIS = (0, 1)
+"""Produce and Fetch report errors to Traffic while they make their responses."""
 
-FLUSH_THEMSELVES = (0, 1)
+SELF_FLUSHING_APIS = (0, 1)
 """Produce waits for the flushes that it depends on, and Fetch reads only below the high watermark."""
 
 Frame = bytes | memoryview
@@ -88,8 +90,8 @@ def dispatcher(
         served: APIs by key, looked up with each request; by default all that are registered.
         traffic: Counts the errors in responses.
         flushes: Flushes of coordinators' logs. While one of these logs has a record that is not on disk, responses of
-            all APIs but FLUSH_THEMSELVES wait, because a response that only reads may depend on a record that another
-            request or a timer has written.
+            all APIs except SELF_FLUSHING_APIS wait, because even a response that only reads may depend on a record that
+            another request or a timer has written.
     """
     apis = registry() if served is None else served
     unflushed: Mapping[Any, Any] = {} if flushes is None else flushes.registered
@@ -114,7 +116,7 @@ def dispatcher(
             return _respond(request, api, _raising(error), traffic, flushes)
         if response is None:
             return None
-        if unflushed and api.key not in FLUSH_THEMSELVES:
+        if unflushed and api.key not in SELF_FLUSHING_APIS:
             return _respond(request, api, response, traffic, flushes)
         if isinstance(response, tuple) or not (traffic or isawaitable(response) or _has_long_array(response)):
             return _encoded(request, response)
@@ -163,7 +165,7 @@ async def _respond(
         flushes: See `dispatcher`.
         queues_encoding: Wait for a time slice before encoding.
     """
-    if api.key in FLUSH_THEMSELVES:
+    if api.key in SELF_FLUSHING_APIS:
         flushes = None
     failures = 0 if flushes is None else flushes.failures
     try:
@@ -171,11 +173,11 @@ async def _respond(
             response = await response
         if flushes is not None and (flushes.registered or flushes.failures != failures):
             await _wait_for_flushes(flushes, failures)
-        if traffic is not None and response is not None and api.key not in COUNT_THEMSELVES:
-            traffic.answered(api.key, response)
+        if traffic is not None and response is not None and api.key not in SELF_COUNTING_APIS:
+            traffic.count_errors(api.key, response)
     except BrokerError as error:
-        if traffic is not None and api.key not in COUNT_THEMSELVES:
-            traffic.refused(api.key, error.code)
+        if traffic is not None and api.key not in SELF_COUNTING_APIS:
+            traffic.count_failed_request(api.key, error.code)
         response = await api.respond_to_error(request, error.code)
         what = f"{api_name(request.api_key)} version {request.version} failed: {error.code.name}: {error}"
         if response is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-LATE_S = 0.1  # twice the time for which one request may hold the loop
+LATE_S = 0.1  # twice the longest time for which one request should hold the loop (`loop_watch.py`)
 
 GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 
@@ -45,7 +45,7 @@ def schedule(delay_ms: int, call: Callable[[], None]) -> LateTimer:
 
 
 async def sleep(delay_s: float) -> None:
-    """asyncio.sleep on a LateTimer."""
+    """Sleep for `delay_s` seconds, or up to GRACE_S longer after a stall."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     timer = LateTimer(loop, delay_s, lambda: None if over.done() else over.set_result(None))

@@ -40,7 +40,7 @@ async def bind_listener(listener: Listener, config: BrokerConfig) -> BoundListen
 
 
 def bind_error(listener: Listener, error: OSError) -> KafkalogError:
-    """Error of a listener whose address cannot be bound or listened on."""
+    """Return the error of a listener whose address cannot be bound or listened on."""
     return KafkalogError(
         f"listener {listener.name} cannot be bound to {listener.host or '*'}:{listener.port}: "
         f"{error.strerror or error}",
@@ -49,7 +49,7 @@ def bind_error(listener: Listener, error: OSError) -> KafkalogError:
 
 
 def backlog(config: BrokerConfig) -> int:
-    """Number of connections that may wait to be accepted (socket.listen.backlog.size).
+    """Return the number of connections that may wait to be accepted (socket.listen.backlog.size).
 
     The default is the system's maximum instead of Kafka's 50. Kafka has a thread that only accepts, so its backlog is
     hardly ever full; here a burst waits for the next iteration of the event loop, and a client that finds the backlog
@@ -71,16 +71,18 @@ def open_socket(host: str, port: int, config: BrokerConfig) -> socket.socket:
         OSError: If the address cannot be resolved or bound.
     """
     if not host:
-        both = socket.has_dualstack_ipv6()
-        bound = socket.socket(socket.AF_INET6 if both else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        is_dual_stack = socket.has_dualstack_ipv6()
+        bound = socket.socket(
+            socket.AF_INET6 if is_dual_stack else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )
         address: tuple[str, int] = ("", port)
-        if both:
+        if is_dual_stack:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     else:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # As in Java: one address, and the IPv4 one if the name has both, like "localhost".
-        family, _, _, _, resolved = min(found, key=lambda info: info[0] != socket.AF_INET)
-        # asyncio sets TCP_NODELAY only on a socket whose protocol is named.
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # As in Java, one address is bound: the IPv4 one if the name has both, like "localhost".
+        family, _, _, _, resolved = min(infos, key=lambda info: info[0] != socket.AF_INET)
+        # The protocol is given because asyncio sets TCP_NODELAY only on sockets with IPPROTO_TCP.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         address = resolved[:2]  # type: ignore[assignment]
     try:
@@ -94,10 +96,10 @@ def open_socket(host: str, port: int, config: BrokerConfig) -> socket.socket:
     return bound
 
 
-def address_of(host: str) -> str:
+def resolve_address(host: str) -> str:
     """Resolve a host name, to an IPv4 address if it has one (Java: InetAddress.getByName). Blocks. Raises OSError."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return str(min(found, key=lambda info: info[0] != socket.AF_INET)[4][0])
+    infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(min(infos, key=lambda info: info[0] != socket.AF_INET)[4][0])
 
 
 def _set_buffer_sizes(bound: socket.socket, config: BrokerConfig) -> None:
@@ -115,5 +117,5 @@ def _set_buffer_sizes(bound: socket.socket, config: BrokerConfig) -> None:
 
 
 def _is_set(config: BrokerConfig, name: str) -> bool:
-    """True if the property has a value besides Kafka's default."""
+    """Return True if any source besides Kafka's defaults sets the property."""
     return any(source is not Source.DEFAULT for _, _, source in config.sources(name))

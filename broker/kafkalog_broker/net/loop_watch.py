@@ -1,4 +1,4 @@
-"""Longest time that a step of each API held the event loop. It should stay below 50 ms.
+"""Longest time for which a request of each API held the event loop in one step. The target is below 50 ms.
 
 A step of a request runs from where it starts or resumes to where it awaits something or ends.
 """

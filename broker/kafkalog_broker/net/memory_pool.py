@@ -8,13 +8,13 @@ from collections.abc import Callable
 class MemoryPool:
     """Bytes of requests in memory, limited by queued.max.request.bytes. Not thread-safe.
 
-    As in Kafka, a frame reserves its announced size when it begins, and one frame may exceed the limit, so that a limit
-    below the size of a request blocks no client. Once the pool is used up, no connection begins another frame; frames
-    that have begun are read completely.
+    As in Kafka, a frame reserves its announced size when it begins. The frame that uses the pool up may exceed the
+    limit, so that a limit below the size of a request blocks no client. Once the pool is used up, no connection begins
+    another frame; frames that have begun are read completely.
     """
 
     def __init__(self, limit: int = -1) -> None:
-        """`limit` is at least 1, or -1 for no limit, in which case callers do not use the pool."""
+        """`limit` is at least 1, or -1 for no limit. Callers do not use a pool without a limit."""
         self.limit = limit
         self.limited = limit > 0
         self.used = 0

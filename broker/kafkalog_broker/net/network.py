@@ -13,7 +13,7 @@ from kafkalog_broker.net.acceptor import Acceptor
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.connection_quotas import ConnectionQuotas
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listening_socket import BoundListener, address_of, backlog, bind_error
+from kafkalog_broker.net.listening_socket import BoundListener, backlog, bind_error, resolve_address
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
 from kafkalog_broker.net.tls_transport import TlsTransport
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kafkalog_broker.security.listener_tls import ListenerTls
 
 IDLE_CHECKS = 10
-"""Number of checks for idle connections per connections.max.idle.ms: an idle connection is closed up to 10 % late."""
+"""Checks for idle connections in each period of connections.max.idle.ms, so an idle connection is closed up to 10 %
+late."""
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class Network:
         """Accept connections on every listener.
 
         Raises:
-            KafkalogError: If another process listens on the address of one.
+            KafkalogError: If another process listens on the address of a listener.
         """
         for listener, acceptor in self._acceptors.items():
             try:
@@ -156,7 +157,7 @@ class Network:
     async def _look_up_hosts(self, names: list[str]) -> None:
         for name in names:
             try:
-                address = await self.loop.run_in_executor(None, address_of, name)
+                address = await self.loop.run_in_executor(None, resolve_address, name)
             except OSError as error:
                 _logger.warning(
                     "max.connections.per.ip.overrides: the limit of %s has no effect, its address is not found: %s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-BYTES_PER_ITERATION = 2 << 20  # of all connections; a Produce request has up to 1 MB by default
+BYTES_PER_ITERATION = 2 << 20  # limit for all connections together; a Produce request has up to 1 MB by default
 
 RESUMED_PER_ITERATION = 8
 """Paused connections that resume in one iteration, few enough that each of them reads at least one piece."""
@@ -24,7 +24,7 @@ class ReadTurns:
         self._paused: dict[Callable[[], None], None] = {}  # an ordered set
         self._is_scheduled = False  # `_start_iteration` will run in the next iteration
 
-    def is_over(self, count: int, resume: Callable[[], None]) -> bool:
+    def account_for(self, count: int, resume: Callable[[], None]) -> bool:
         """Account for `count` bytes of an incomplete frame that were just read.
 
         Returns:

@@ -86,17 +86,17 @@ class RequestReader:
             return self._frame[self._filled : self._filled + READ_BYTES]
         return self._shared
 
-    def received(self, count: int, busy: bool) -> None:
+    def received(self, count: int, is_busy: bool) -> None:
         """Accept `count` bytes that were written into `buffer()`.
 
         Args:
             count: Number of bytes.
-            busy: True while a request is being handled.
+            is_busy: True while a request is being handled.
 
         Raises:
             MalformedRequest: If a frame's size is invalid or above the limit. Frames before it are in the queue;
                 nothing after it can be read.
-            MemoryError: If a frame cannot be allocated. The same holds.
+            MemoryError: If a frame cannot be allocated. The same applies.
         """
         if self.ended:
             return
@@ -106,7 +106,7 @@ class RequestReader:
             self._split(b"".join((self._rest, data)) if self._rest else data)
         else:
             self._filled += count
-            self._check_other(frame, self._filled)
+            self._check_large_frame(frame, self._filled)
             if self._filled == len(frame):
                 self._waiting_bytes += self._reserved
                 self._frame, self._filled, self._reserved = None, 0, 0
@@ -115,10 +115,10 @@ class RequestReader:
             self._pause()
             self.wake_up()
         elif frames:
-            if self._waiting_bytes > READ_AHEAD_BYTES and (busy or len(frames) > 1):
+            if self._waiting_bytes > READ_AHEAD_BYTES and (is_busy or len(frames) > 1):
                 self._pause()
             self.wake_up()
-        elif self._turns.is_over(count, self._resume_if_small):
+        elif self._turns.account_for(count, self._resume_if_small):
             self._pause()
 
     def wait_more(self) -> asyncio.Future[None]:
@@ -155,7 +155,7 @@ class RequestReader:
         if self._pool.limited:
             if frame[:2] == PRODUCE:
                 self._in_work_bytes = cost
-            else:  # as in Kafka: a request without records does not keep its frame for long
+            else:  # as in Kafka, because a decoded request without records does not keep its frame
                 self._pool.give_back(cost)
         return frame
 
@@ -202,7 +202,7 @@ class RequestReader:
             self._waiting_bytes += cost
             frame = bytes(data[begin:end])
             if size > MAX_OTHER_BYTES:
-                self._check_other(frame, size)
+                self._check_large_frame(frame, size)
             self.frames.append(frame)
             position = end
         self._rest = bytes(data[position:]) if position < count else b""
@@ -214,9 +214,9 @@ class RequestReader:
         self._frame = np.empty(size, np.uint8).data
         self._filled = len(start)
         self._frame[: self._filled] = start
-        self._check_other(self._frame, self._filled)
+        self._check_large_frame(self._frame, self._filled)
 
-    def _check_other(self, frame: bytes | memoryview, filled: int) -> None:
+    def _check_large_frame(self, frame: bytes | memoryview, filled: int) -> None:
         """Raise MalformedRequest if a frame above MAX_OTHER_BYTES is not a Produce request."""
         if len(frame) > MAX_OTHER_BYTES and filled >= len(PRODUCE) and frame[: len(PRODUCE)] != PRODUCE:
             key = int.from_bytes(frame[: len(PRODUCE)], "big", signed=True)

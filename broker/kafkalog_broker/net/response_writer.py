@@ -27,8 +27,8 @@ HELD_RESPONSES = 16
 """Limit on responses that are sent together. It also limits how long the first one is delayed."""
 
 SMALL_BYTES = 4096
-"""A response is held back only if it and the next request are at most this large, because then the next response will
-be ready soon."""
+"""A response is held back only if it and the next request are at most this large. The next response is then ready
+soon."""
 
 
 class ResponseWriter:
@@ -92,12 +92,6 @@ class ResponseWriter:
             self._muted.cancel()
             self._muted = None
             self._complete_writable()
-
-    def _complete_writable(self) -> None:
-        if self.writable is not None and not self._is_paused and self._muted is None:
-            if not self.writable.done():
-                self.writable.set_result(None)
-            self.writable = None
 
     def note_progress(self) -> None:
         """Update `last_progress` if the peer has read any bytes since the previous call."""
@@ -175,3 +169,9 @@ class ResponseWriter:
             if count < len(buffer):
                 self._streamed_bytes = 0
                 return
+
+    def _complete_writable(self) -> None:
+        if self.writable is not None and not self._is_paused and self._muted is None:
+            if not self.writable.done():
+                self.writable.set_result(None)
+            self.writable = None

@@ -1,8 +1,8 @@
-"""Listeners with SASL: no request of a connection is handled before its peer has authenticated.
+"""Gate of connections to listeners with SASL: the peer must authenticate before its requests are handled.
 
 Until then only ApiVersions, SaslHandshake and SaslAuthenticate are accepted, in the order that `SaslExchange` allows. A
-session with a lifetime is renewed on the same connection (KIP-368), otherwise the first request after it closes the
-connection.
+client renews a session with a lifetime on the same connection (KIP-368). Otherwise the first request after the end of
+the session closes the connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEY_AND_VERSION = struct.Struct(">hh")
 
 
 class GateState(Enum):
-    """State of the gate. The value says what the next request is."""
+    """State of the gate. The value describes the next request."""
 
     AUTHENTICATING = "part of the first exchange"
     OPEN = "handled; the session has no end"
@@ -143,7 +143,7 @@ class SaslGate:
         finally:
             connection.sasl = None
         if key == API_VERSIONS and registry()[API_VERSIONS].serves(version):
-            exchange.api_versions_sent()
+            exchange.record_api_versions()
         self._has_bare_tokens = key == SASL_HANDSHAKE and version == 0
         return pieces
 

@@ -16,7 +16,7 @@ from kafkalog_broker.runtime.log_rate import LogRate
 
 
 class SharedResources:
-    """Created inside the event loop that runs the connections."""
+    """Resources of all connections of a network. Create it inside the event loop that runs the connections."""
 
     def __init__(
         self, dispatch: Dispatch, quotas: ConnectionQuotas, queued_max_request_bytes: int, closed_lines: LogRate

@@ -14,16 +14,16 @@ HANDSHAKES_S = 0.002
 a millisecond. Requests of other connections run between iterations."""
 
 RECEIVED_BYTES = 64 << 10
-"""Bytes of one read from an encrypted socket. They hold many TLS records, while OpenSSL on a socket would make two
-system calls for each record. OpenSSL keeps a buffer of this size for as long as the connection exists."""
+"""Largest read from an encrypted socket, in bytes. One read receives many TLS records, while OpenSSL on a socket would
+make two system calls for each record. OpenSSL keeps a buffer of this size for as long as the connection exists."""
 
 
 class TlsTurns:
-    """Handshake steps that wait, in order. One per event loop, called from its thread.
+    """Queue of handshake steps. One per event loop, called from its thread.
 
     Attributes:
         done, failed: Number of handshakes so far.
-        received: Buffer for encrypted bytes, which all connections use in turn.
+        received: Buffer for encrypted bytes, shared by all connections.
     """
 
     def __init__(

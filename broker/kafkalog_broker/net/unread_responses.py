@@ -12,9 +12,9 @@ from operator import itemgetter
 
 from kafkalog_broker.net.open_connection import OpenConnection
 
-UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
+UNREAD_BYTES = 32 << 20  # limit on the bytes of unread responses of all connections together
 
-CHECK_S = 1.0  # a peer that reads nothing for this long while the limit is exceeded is disconnected
+CHECK_S = 1.0  # while the limit is exceeded, peers that have read nothing for this long are disconnected
 
 
 class UnreadResponses:
@@ -22,7 +22,7 @@ class UnreadResponses:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[OpenConnection, int] = {}  # bytes of each connection, when it was last checked
+        self._held: dict[OpenConnection, int] = {}  # unread bytes of each connection at its last check
         self._total = 0
         self._check: asyncio.TimerHandle | None = None
 

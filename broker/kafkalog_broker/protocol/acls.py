@@ -1,4 +1,4 @@
-"""Enums of ACLs with their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
+"""Resource types, pattern types, operations and permissions of ACLs, with their numbers in the protocol (KIP-11)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
 }  # fmt: skip
 """Operations that responses may list as authorized, by resource type (Kafka: `AclEntry.supportedOperations`)."""
 
-REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
+DENIALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
     ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
     ResourceType.GROUP: (ErrorCode.group_authorization_failed, "Group authorization failed."),
     ResourceType.CLUSTER: (ErrorCode.cluster_authorization_failed, "Cluster authorization failed."),
@@ -89,10 +89,10 @@ REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
 }  # fmt: skip
 """Error code of a denied operation and Kafka's message for it, by resource type."""
 
-TEXTS: Mapping[ErrorCode, str] = dict(REFUSALS.values())
-"""Kafka's messages for denied operations, by error code."""
+DENIAL_MESSAGES: Mapping[ErrorCode, str] = dict(DENIALS.values())
+"""Kafka's message for a denied operation, by error code."""
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """Return operations as a bit field for a response: bit n stands for operation n."""
+    """Return operations as a bit field for a response: bit n stands for operation n (KIP-430)."""
     return sum(1 << operation for operation in operations)

@@ -5,12 +5,12 @@ as Kafka's default. Names are Kafka's in snake_case. These differ:
 
 | Kafka | here |
 |---|---|
-| durations `...Ms` | a timedelta, without the suffix; a number of ms is written too |
-| `...TimestampMs`, `LogAppendTimeMs`, `TransactionStartTimeMs` | a datetime, or None for -1; a number is written too |
-| `ErrorCode`, `PartitionErrorCode` | an `ErrorCode`, or the number of an unknown one |
-| uuid of zeros | None |
+| durations `...Ms` | a timedelta, named without the suffix; writers also accept a number of ms |
+| `...TimestampMs`, `LogAppendTimeMs`, `TransactionStartTimeMs` | a datetime, or None for -1; writers also accept ms |
+| `ErrorCode`, `PartitionErrorCode` | an `ErrorCode`, or a number if the code is unknown |
+| a uuid of zeros | None |
 | `Id` | `id_` |
-| records | a read-only memoryview; a list of pieces is written too |
+| records | a read-only memoryview; writers also accept a list of pieces |
 """
 
 from __future__ import annotations
@@ -51,10 +51,12 @@ FIRST_OWN_API_KEY = 10_000
 def message(api_key: int, kind: str, version: int) -> CompiledMessage:
     """Return the request or response of an API in one version.
 
-    Args:
-        kind: REQUEST or RESPONSE.
-
     Thread-safe.
+
+    Args:
+        api_key: Key of the API.
+        kind: REQUEST or RESPONSE.
+        version: Version of the message.
 
     Raises:
         KeyError: If Kafka has no such API or version.
@@ -158,7 +160,6 @@ def _attribute(field: Definition) -> Attribute:
 
 
 _DURATIONS = {"int32": "duration32", "int64": "duration64"}
-_MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -170,26 +171,36 @@ def _to_ms(value: timedelta | datetime | int | None) -> int:
     return -1 if value is None else value
 
 
+def _to_duration(ms: int) -> timedelta:
+    """Return a duration. A number beyond the range of timedelta, 2.7 million years, becomes the end of the range."""
+    try:
+        return timedelta(milliseconds=ms)
+    except OverflowError:
+        return timedelta.max if ms > 0 else timedelta.min
+
+
 def _to_datetime(ms: int) -> datetime | None:
     return None if ms == -1 else _EPOCH + timedelta(milliseconds=ms)
 
 
 _WRITE_MS = "{1} if type({1} := {0}) is int else ms({1})"
-_DURATION = Conversion("i", "timedelta(0, 0, 0, {0})", _WRITE_MS, _MS.__mul__, "timedelta")
+
+_CONVERSIONS = {
+    "error_code": Conversion("h", "codes.get({0}, {0})", "{0}", ErrorCode, "ErrorCode"),
+    "duration32": Conversion("i", "timedelta(0, 0, 0, {0})", _WRITE_MS, _to_duration, "timedelta"),
+    "duration64": Conversion("q", "duration({0})", _WRITE_MS, _to_duration, "timedelta"),
+    "timestamp": Conversion("q", "moment({0})", _WRITE_MS, _to_datetime, "datetime | None"),
+}
 
 _OBJECTS = Values(
     struct_class,
     is_tuple=False,
     to_attribute=_attribute,
-    conversions={
-        "error_code": Conversion("h", "codes.get({0}, {0})", "{0}", ErrorCode, "ErrorCode"),
-        "duration32": _DURATION,
-        "duration64": _DURATION._replace(form="q"),
-        "timestamp": Conversion("q", "moment({0})", _WRITE_MS, _to_datetime, "datetime | None"),
-    },
+    conversions=_CONVERSIONS,
     names={
         "codes": {code.value: code for code in ErrorCode},
         "timedelta": timedelta,
+        "duration": _to_duration,
         "moment": _to_datetime,
         "ms": _to_ms,
     },

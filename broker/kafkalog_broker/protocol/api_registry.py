@@ -1,6 +1,6 @@
 """Registry of the served APIs: versions, handlers and error handlers.
 
-A file in `broker/kafkalog_broker/api` registers a handler `handler(request, broker)` with `@api(key, lowest, highest)`,
+A file in `kafkalog_broker/api` registers a handler `handler(request, broker)` with `@api(key, lowest, highest)`,
 and an error handler `f(request, code)` with `@on_error(key)`.
 
 A handler returns one of these:
@@ -75,10 +75,10 @@ def api(key: int, min_version: int, max_version: int) -> Callable[[AnyHandler], 
     """
 
     def register(handler: AnyHandler) -> AnyHandler:
-        known = _APIS.get(key)
-        if known is not None:
+        registered = _APIS.get(key)
+        if registered is not None:
             raise ValueError(
-                f"API key {key} is registered twice: by {known.handler.__module__} and by {handler.__module__}"
+                f"API key {key} is registered twice: by {registered.handler.__module__} and by {handler.__module__}"
             )
         if not 0 <= min_version <= max_version:
             raise ValueError(f"API key {key}: versions {min_version} to {max_version} are not a range")
@@ -98,9 +98,11 @@ def on_error(key: int) -> Callable[[AnyErrorHandler], AnyErrorHandler]:
     """
 
     def register(handler: AnyErrorHandler) -> AnyErrorHandler:
-        known = _ERROR_HANDLERS.get(key)
-        if known is not None:
-            raise ValueError(f"API key {key} has two error handlers: in {known.__module__} and in {handler.__module__}")
+        registered = _ERROR_HANDLERS.get(key)
+        if registered is not None:
+            raise ValueError(
+                f"API key {key} has two error handlers: in {registered.__module__} and in {handler.__module__}"
+            )
         _ERROR_HANDLERS[key] = handler
         if key in _APIS:
             _APIS[key].on_error = handler

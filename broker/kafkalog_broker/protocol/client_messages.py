@@ -63,8 +63,9 @@ def read_response(api_key: int, version: int, body: Body, max_elements: int = UN
 
 def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
     """Return the SaslHandshake and SaslAuthenticate requests of a login by SASL/PLAIN."""
+    sasl_handshake, sasl_authenticate = request_class(17, 1), request_class(36, 2)
     token = f"\0{user}\0{password}".encode()
-    return request_class(17, 1)(mechanism="PLAIN"), request_class(36, 2)(auth_bytes=token)
+    return sasl_handshake(mechanism="PLAIN"), sasl_authenticate(auth_bytes=token)
 
 
 def create_acls_request(acls: Iterable[tuple[int, int, str, str, str, int, int]]) -> Any:

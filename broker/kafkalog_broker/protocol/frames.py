@@ -49,23 +49,24 @@ _JOIN_LIMIT = 8192
 """Responses up to this size are joined into one piece: another buffer for the socket costs more than the copy."""
 
 
-class _Served(NamedTuple):
+class _Codec(NamedTuple):
     """Reader and writer of one API and version.
 
     Attributes:
-        read_body: Function from a frame and the position of its body to the entity.
+        read_body: Returns the entity, given a frame and the position of its body.
         response: Class of the response.
-        response_head: Bytes of the size and the header of a response.
+        has_tagged_request_header: True if the header of a request ends with tagged fields.
+        response_head_size: Number of bytes of the size and the header of a response.
     """
 
     read_body: Callable[[Body, int], Any]
     has_tagged_request_header: bool
     response: type[StructValue]
     write: Write
-    response_head: int
+    response_head_size: int
 
 
-_served: dict[tuple[int, int], _Served | None] = {}
+_loaded: dict[tuple[int, int], _Codec | None] = {}
 """Loaded messages by API key and version. None stands for an unserved version of ApiVersions, which gets a response of
 version 0."""
 _loading = threading.Lock()  # so that requests that arrive together compile a reader and a writer once
@@ -82,10 +83,10 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
         UnsupportedVersion: For an API key or version that is not registered.
         MalformedRequest: If the bytes are not a request.
     """
-    request, served, position = _decode_header(frame, connection)
-    if served is not None:
+    request, codec, position = _decode_header(frame, connection)
+    if codec is not None:
         try:
-            request.entity = served.read_body(frame, position)
+            request.entity = codec.read_body(frame, position)
         except Malformed as error:
             raise MalformedRequest(
                 f"{api_name(request.api_key)} version {request.version}: {error}, at byte {error.position} of "
@@ -96,8 +97,8 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
 
 def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> Request | None:
     """Decode a Produce request with one batch, faster than `decode_request`. Return None for any other request."""
-    request, served, position = _decode_header(frame, connection)
-    request.entity = None if served is None else parse_one_batch(frame, position, request.version)
+    request, codec, position = _decode_header(frame, connection)
+    request.entity = None if codec is None else parse_one_batch(frame, position, request.version)
     return None if request.entity is None else request
 
 
@@ -115,13 +116,13 @@ def encode_response(request: Request, response: Any) -> list[Any]:
         TypeError: If the response is of another API or version.
     """
     version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
-    served = _compiled(request.api_key, version)
-    if type(response) is not served.response and not isinstance(response, tuple):
+    codec = _compile(request.api_key, version)
+    if type(response) is not codec.response and not isinstance(response, tuple):
         raise TypeError(
-            f"the response to {api_name(request.api_key)} version {version} must be a {served.response.__name__} of "
+            f"the response to {api_name(request.api_key)} version {version} must be a {codec.response.__name__} of "
             f"that version, not {response!r:.200}"
         )
-    pieces = served.write(response, bytearray(served.response_head))
+    pieces = codec.write(response, bytearray(codec.response_head_size))
     size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
     _SIZE_AND_CORRELATION.pack_into(pieces[0], 0, size - 4, request.correlation_id)
     return pieces if len(pieces) == 1 or size > _JOIN_LIMIT else [b"".join(pieces)]
@@ -129,11 +130,11 @@ def encode_response(request: Request, response: Any) -> list[Any]:
 
 def is_loaded(frame: Body) -> bool:
     """Return whether the messages of this API and version are compiled."""
-    return len(frame) >= _VERSIONED.size and _VERSIONED.unpack_from(frame) in _served
+    return len(frame) >= _VERSIONED.size and _VERSIONED.unpack_from(frame) in _loaded
 
 
 def load(frame: Body) -> None:
-    """Compile the messages of this API and version, if it is served. May be called from any thread."""
+    """Compile the messages of this API and version, if they are served. May be called from any thread."""
     with suppress(UnsupportedVersion, struct.error):  # `decode_request` reports these
         _load(*_VERSIONED.unpack_from(frame))
 
@@ -143,7 +144,7 @@ def with_throttle_time(response: Any, throttle_ms: int) -> Any:
     return response._replace(throttle_time=throttle_ms) if "throttle_time" in response._fields else response
 
 
-def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Served | None, int]:
+def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Codec | None, int]:
     """Return the request without its entity, its reader (None if it has no entity), and the position of its body."""
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -161,15 +162,15 @@ def _decode_header(frame: Body, connection: ConnectionInfo | None) -> tuple[Requ
         raise MalformedRequest(f"the client id has the length {length}")
 
     request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo(), len(frame))
-    served = _served.get((api_key, version)) or _load(api_key, version)
-    if served is None:
+    codec = _loaded.get((api_key, version)) or _load(api_key, version)
+    if codec is None:
         return request, None, position
-    if served.has_tagged_request_header:
+    if codec.has_tagged_request_header:
         position = skip_tagged_fields(frame, position)
-    return request, served, position
+    return request, codec, position
 
 
-def _load(api_key: int, version: int) -> _Served | None:
+def _load(api_key: int, version: int) -> _Codec | None:
     """Compile the messages of an API and version. Raises UnsupportedVersion if it is not served."""
     api = registry().get(api_key)
     if api is None:
@@ -179,15 +180,15 @@ def _load(api_key: int, version: int) -> _Served | None:
             f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
         )
     with _loading:
-        if (api_key, version) not in _served:
-            _served[api_key, version] = _compiled(api_key, version) if api.serves(version) else None
+        if (api_key, version) not in _loaded:
+            _loaded[api_key, version] = _compile(api_key, version) if api.serves(version) else None
             if not api.serves(version):
-                _compiled(api_key, 0)
-        return _served[api_key, version]
+                _compile(api_key, 0)
+        return _loaded[api_key, version]
 
 
 @cache
-def _compiled(api_key: int, version: int) -> _Served:
+def _compile(api_key: int, version: int) -> _Codec:
     request, response = request_class(api_key, version), response_class(api_key, version)
     read = reader(request)
 
@@ -197,7 +198,7 @@ def _compiled(api_key: int, version: int) -> _Served:
     def read_produce(frame: Body, position: int) -> Any:
         return parse_one_batch(frame, position, version) or produce_request(read_entity(frame, position))
 
-    return _Served(
+    return _Codec(
         read_produce if api_key == _PRODUCE else read_entity,
         has_tagged_request_header(api_key, version),
         response,

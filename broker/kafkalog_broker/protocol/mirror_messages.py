@@ -19,9 +19,9 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
     FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }  # fmt: skip
-"""Lowest and highest version that a mirror uses, by API key. The lowest ones exist since Kafka 0.11, that of
-OffsetForLeaderEpoch since 2.1; Kafka 4.3 serves the highest ones."""
-SESSIONS, TOPIC_IDS = 7, 13  # first versions of Fetch with sessions, and with topic IDs
+"""Lowest and highest version that a mirror uses, by API key. Kafka has the lowest versions since 0.11
+(OffsetForLeaderEpoch since 2.1). Kafka 4.3 serves the highest ones."""
+FIRST_SESSION_VERSION, FIRST_TOPIC_ID_VERSION = 7, 13  # of Fetch
 EARLIEST, LATEST = -2, -1
 CONSUMER = -1  # replica ID in requests of consumers
 NO_ID = uuid.UUID(int=0)
@@ -86,8 +86,8 @@ def cluster_of(response: Any) -> SourceCluster:
     for topic in response.topics:
         if not topic.error_code and topic.name is not None:
             partitions = {
-                int(one.partition_index): SourcePartition(int(one.leader_id), int(one.leader_epoch))
-                for one in topic.partitions
+                int(partition.partition_index): SourcePartition(int(partition.leader_id), int(partition.leader_epoch))
+                for partition in topic.partitions
             }
             topic_id = topic.topic_id or NO_ID
             topics[topic.name] = SourceTopic(str(topic.name), topic_id, topic.is_internal, partitions)
@@ -98,23 +98,25 @@ def cluster_of(response: Any) -> SourceCluster:
 def listed_offsets(response: Any) -> dict[Key, SourceOffset]:
     """Return the offsets in a response to ListOffsets."""
     return {
-        (topic.name, int(one.partition_index)): SourceOffset(one.error_code, int(one.offset))
+        (topic.name, int(partition.partition_index)): SourceOffset(partition.error_code, int(partition.offset))
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
 def epoch_ends(response: Any) -> dict[Key, SourceOffset]:
     """Return the leader epochs in a response to OffsetForLeaderEpoch, with their end offsets."""
     return {
-        (topic.topic, int(one.partition)): SourceOffset(one.error_code, int(one.end_offset), int(one.leader_epoch))
+        (topic.topic, int(partition.partition)): SourceOffset(
+            partition.error_code, int(partition.end_offset), int(partition.leader_epoch)
+        )
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
-class FetchFrom(NamedTuple):
-    """A partition of a Fetch request. The topic ID is zero, and epochs are -1, if unknown."""
+class SourceFetchPartition(NamedTuple):
+    """Partition of a Fetch request. An unknown topic ID is zero, an unknown epoch is -1."""
 
     topic_id: uuid.UUID
     partition: int
@@ -125,19 +127,19 @@ class FetchFrom(NamedTuple):
     log_start_offset: int = -1
 
 
-class FetchCall(NamedTuple):
-    """A Fetch request. `session` is the ID and epoch, (0, -1) without a session."""
+class SourceFetchRequest(NamedTuple):
+    """A Fetch request. `session` is the ID and epoch of the session, or (0, -1) without one."""
 
     session: tuple[int, int]
-    partitions: Sequence[tuple[Key, FetchFrom]]
+    partitions: Sequence[tuple[Key, SourceFetchPartition]]
     forgotten: Sequence[tuple[Key, uuid.UUID]]
     max_wait_ms: int = 0
     min_bytes: int = 0
     max_bytes: int = 0
 
 
-class Fetched(NamedTuple):
-    """Response for a partition.
+class FetchedSourcePartition(NamedTuple):
+    """Partition of a Fetch response.
 
     Attributes:
         topic: Name or, from version 13 on, topic ID.
@@ -155,36 +157,32 @@ class Fetched(NamedTuple):
     diverging: tuple[int, int] | None
 
 
-class FetchAnswer(NamedTuple):
-    """A response. For `throttle_ms` the mirror must not send another request."""
+class SourceFetchResponse(NamedTuple):
+    """A Fetch response. The mirror must send no other request for `throttle_ms`."""
 
     throttle_ms: int
     error: int
     session_id: int
-    partitions: list[Fetched]
+    partitions: list[FetchedSourcePartition]
 
 
-def encode_fetch(call: FetchCall, version: int) -> bytes:
+def encode_fetch(request: SourceFetchRequest, version: int) -> bytes:
     """Return the body of a Fetch request with isolation level read_uncommitted."""
-    requested: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
-    for (name, _), fetch in call.partitions:
-        requested.setdefault((name, fetch.topic_id), []).append(fetch)
+    requested: dict[tuple[str, uuid.UUID], list[SourceFetchPartition]] = {}
+    for (name, _), partition in request.partitions:
+        requested.setdefault((name, partition.topic_id), []).append(partition)
     forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
-    for (name, partition), topic_id in call.forgotten:
-        forgotten.setdefault((name, topic_id), []).append(partition)
-    topics, forgotten_topics = (
-        [{"topic": name, "topic_id": topic_id, "partitions": partitions} for (name, topic_id), partitions in of.items()]
-        for of in (requested, forgotten)
-    )
-    session_id, session_epoch = call.session
+    for (name, index), topic_id in request.forgotten:
+        forgotten.setdefault((name, topic_id), []).append(index)
+    session_id, session_epoch = request.session
     return request_body(
-        FETCH, version, replica_id=CONSUMER, max_wait=call.max_wait_ms, min_bytes=call.min_bytes,
-        max_bytes=call.max_bytes, session_id=session_id, session_epoch=session_epoch, topics=topics,
-        forgotten_topics_data=forgotten_topics,
+        FETCH, version, replica_id=CONSUMER, max_wait=request.max_wait_ms, min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes, session_id=session_id, session_epoch=session_epoch,
+        topics=_topic_fields(requested), forgotten_topics_data=_topic_fields(forgotten),
     )  # fmt: skip
 
 
-def decode_fetch(body: memoryview, version: int, requested: int) -> FetchAnswer:
+def decode_fetch(body: memoryview, version: int, requested: int) -> SourceFetchResponse:
     """Read the body of a Fetch response.
 
     Args:
@@ -197,17 +195,23 @@ def decode_fetch(body: memoryview, version: int, requested: int) -> FetchAnswer:
     """
     response = read_response(FETCH, version, body, 2 * requested + MAX_ELEMENTS)
     partitions = [
-        Fetched(
-            topic.topic_id or NO_ID if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
-            one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
+        FetchedSourcePartition(
+            topic.topic_id or NO_ID if version >= FIRST_TOPIC_ID_VERSION else topic.topic, partition.partition_index,
+            partition.error_code, partition.high_watermark, partition.log_start_offset,
+            body[:0] if partition.records is None else partition.records, _diverging(partition),
         )
         for topic in response.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     ]  # fmt: skip
     if len(partitions) > requested:
         raise MalformedRequest(f"a response to Fetch has more than the {requested} requested partitions")
     throttle_ms = response.throttle_time // timedelta(milliseconds=1)
-    return FetchAnswer(throttle_ms, response.error_code, response.session_id, partitions)
+    return SourceFetchResponse(throttle_ms, response.error_code, response.session_id, partitions)
+
+
+def _topic_fields(partitions: Mapping[tuple[str, uuid.UUID], Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the fields of topic structs, given partitions by topic name and ID."""
+    return [{"topic": name, "topic_id": topic_id, "partitions": each} for (name, topic_id), each in partitions.items()]
 
 
 def _diverging(partition: Any) -> tuple[int, int] | None:

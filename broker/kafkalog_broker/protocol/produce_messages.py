@@ -1,7 +1,7 @@
 """Produce requests and responses, built without the classes of `api_messages` (see `fetch_messages`).
 
-Most requests have one batch and no transactional ID. `parse_one_batch` reads those of versions 3 to 12 in half the
-time of the compiled reader. Records are views of the frame. The layout of a request, with arrays in brackets:
+Most requests have one batch and no transactional ID. For versions 3 to 12, `parse_one_batch` reads them faster than the
+compiled reader. Records are views of the frame. The layout of a request, with arrays in brackets:
 
     v0-v2    acks int16 | timeout_ms int32 | [name string | [index int32 | message set bytes]]
     v3-v8    transactional_id nullable string | acks int16 | timeout_ms int32 | [name string | [index int32 | records]]
@@ -86,13 +86,13 @@ class ProduceResponse(NamedTuple):
 
 
 def produce_request(entity: Any) -> ProduceRequest:
-    """Return a request that the compiled reader has read as a ProduceRequest."""
+    """Return the ProduceRequest for a request that the compiled reader has read."""
     return ProduceRequest(
         entity.transactional_id,
         entity.acks,
         [
             (topic.topic_id or _ZERO_ID if entity.__version__ >= FIRST_TOPIC_ID_VERSION else topic.name,
-             [(one.index, one.records) for one in topic.partition_data])
+             [(partition.index, partition.records) for partition in topic.partition_data])
             for topic in entity.topic_data
         ],
     )  # fmt: skip
@@ -107,8 +107,8 @@ def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> P
         version: Version of the request.
 
     Returns:
-        The request, or None if the compiled reader must read it: other requests, and malformed ones, whose fault the
-        compiled reader reports.
+        The request, or None if it has another form or is malformed. The compiled reader then reads it, or reports what
+        is malformed.
     """
     try:
         if FIRST_FLEXIBLE_VERSION <= version < FIRST_TOPIC_ID_VERSION:

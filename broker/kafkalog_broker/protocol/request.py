@@ -1,4 +1,4 @@
-"""A request, and the connection that it came on."""
+"""A request, and the connection on which it arrived."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Access(Protocol):
     def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
         """Return whether the sender has a right; for `name` None, whether it has the right to any such resource."""
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """Return the error of the API's own operation on `name`, or `none`."""
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """Return why the sender may not perform the API's operation on `name`, or `ErrorCode.none`."""
 
     def operations(self, resource: ResourceType, name: str) -> int:
         """Return the allowed operations: bit n stands for operation n."""
@@ -132,10 +132,10 @@ class ConnectionInfo:
         return undo
 
     def mark_closed(self) -> list[Callable[[], None]]:
-        """Note that the connection is closed, after which `mute` is a no-op.
+        """Mark the connection as closed. `mute` is a no-op from then on.
 
         Returns:
-            The callbacks, which the caller must call.
+            The callbacks of `on_close`, which the caller must call.
         """
         self.closed = True
         self.mute = _do_nothing
@@ -151,8 +151,8 @@ class Request:
     """A request with its sender.
 
     Attributes:
-        entity: The message: a class of `api_messages`, or a ProduceRequest; None for an unserved version of
-            ApiVersions. The classes are compiled from Kafka's definitions at run time, so no static type names them.
+        entity: The message: an instance of a class of `api_messages`, or a ProduceRequest; None for a version of
+            ApiVersions that is not served. The classes are compiled at run time, so there is no static type for them.
         size: Bytes of the frame.
         access: Rights of the sender; None if there is no authorizer, and everything is allowed.
         charge: `charge(partitions)` charges the client's quota of partition mutations. Handlers call it for each
@@ -178,7 +178,7 @@ class Request:
             name: Topic, group or transactional ID, as `security/api_rights.py` says for the API.
             quiet: Do not log the denial.
         """
-        return ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
+        return ErrorCode.none if self.access is None else self.access.authorization_error(name, quiet=quiet)
 
     def authorize(self, name: str) -> None:
         """Raise BrokerError if `authorization_error` returns an error."""

@@ -45,7 +45,7 @@ def entity(kind: Any, /, **fields: Any) -> Any:
         elif struct is None:
             values[name] = tuple(value)
         else:
-            values[name] = tuple([entity(struct, **one) if type(one) is dict else one for one in value])
+            values[name] = tuple([entity(struct, **item) if type(item) is dict else item for item in value])
     return kind(**values)
 
 
@@ -79,7 +79,7 @@ def _layout(kind: Any) -> _Layout:
     )
 
 
-_NAMES = frozenset({
+_COPIED_FIELDS = frozenset({
     "allow_replication_factor_change", "group_id", "name", "partition", "partition_id", "partition_index", "topic",
     "topic_id", "topic_name",
 })  # fmt: skip
@@ -92,14 +92,16 @@ class ResultLayout(NamedTuple):
     """How a response struct corresponds to the request struct whose result it is.
 
     Attributes:
-        errors: Fields that are error codes.
-        names: Fields that are those of the request.
-        results: Array with a struct for each element of the request's array `request_array`; None if there is none.
+        error_fields: Names of the fields that are error codes.
+        copied_fields: Names of the fields whose values are those of the request.
+        results: Name of the array with a struct for each element of the request's array `request_array`; None if there
+            is none.
         element: Class of these structs.
+        request_array: Name of that array of the request.
     """
 
-    errors: tuple[str, ...]
-    names: tuple[str, ...]
+    error_fields: tuple[str, ...]
+    copied_fields: tuple[str, ...]
     results: str | None = None
     element: Any = None
     request_array: str = ""
@@ -111,7 +113,9 @@ def error_response(request: Request, code: ErrorCode, message: str | None = None
     The error code is that of the whole response if its version has one, otherwise that of each item of the request.
     """
     kind = response_class(request.api_key, request.version)
-    (failed,) = _failed(kind, (request.entity,), code, message, on_both_levels=request.api_key in _ERROR_ON_BOTH_LEVELS)
+    (failed,) = _error_structs(
+        kind, (request.entity,), code, message, on_both_levels=request.api_key in _ERROR_ON_BOTH_LEVELS
+    )
     return failed
 
 
@@ -119,35 +123,37 @@ def error_response(request: Request, code: ErrorCode, message: str | None = None
 def result_layout(kind: Any, request_kind: Any) -> ResultLayout:
     """Return how a response struct corresponds to a request struct, or to a number or name in the request."""
     fields = kind._struct.present
-    errors = tuple(field.name for field in fields if field.type == "error_code")
+    error_fields = tuple(field.name for field in fields if field.type == "error_code")
     request_fields = request_kind._struct.present if issubclass(request_kind, StructValue) else ()
     request_names = {field.name for field in request_fields}
-    names = tuple(
-        field.name for field in fields if field.name in _NAMES and (field.name in request_names or not request_names)
+    copied_fields = tuple(
+        field.name
+        for field in fields
+        if field.name in _COPIED_FIELDS and (field.name in request_names or not request_names)
     )
     arrays = [field.name for field in request_fields if field.is_array]
     for name, struct, is_array in _layout(kind).nested:
-        if arrays and is_array and struct is not None and _NAMES & _layout(struct).names:
-            return ResultLayout(errors, names, name, struct, arrays[0])
-    return ResultLayout(errors, names)
+        if arrays and is_array and struct is not None and _COPIED_FIELDS & _layout(struct).names:
+            return ResultLayout(error_fields, copied_fields, name, struct, arrays[0])
+    return ResultLayout(error_fields, copied_fields)
 
 
-def _failed(
-    kind: Any, named: Sequence[Any], code: ErrorCode, message: str | None, *, on_both_levels: bool
+def _error_structs(
+    kind: Any, items: Sequence[Any], code: ErrorCode, message: str | None, *, on_both_levels: bool
 ) -> tuple[Any, ...]:
-    """Return a struct of class `kind` with the error for each of `named`: request structs, numbers or names."""
-    if not named:
+    """Return a struct of class `kind` with the error for each of `items`: request structs, numbers or names."""
+    if not items:
         return ()
-    request_kind: Any = type(named[0])  # Any, because mypy does not consider a class hashable
+    request_kind: Any = type(items[0])  # Any, because mypy does not consider a class hashable
     layout = result_layout(kind, request_kind)
-    common: dict[str, Any] = dict.fromkeys(layout.errors, code)
+    common: dict[str, Any] = dict.fromkeys(layout.error_fields, code)
     if "error_message" in kind._fields:
         common["error_message"] = message
     structs = []
-    for one in named:
-        values = common | {name: getattr(one, name, one) for name in layout.names}
-        if layout.results is not None and (on_both_levels or not layout.errors):
-            parts = getattr(one, layout.request_array) or ()
-            values[layout.results] = _failed(layout.element, parts, code, message, on_both_levels=on_both_levels)
+    for item in items:
+        values = common | {name: getattr(item, name, item) for name in layout.copied_fields}
+        if layout.results is not None and (on_both_levels or not layout.error_fields):
+            parts = getattr(item, layout.request_array) or ()
+            values[layout.results] = _error_structs(layout.element, parts, code, message, on_both_levels=on_both_levels)
         structs.append(kind(**values))
     return tuple(structs)

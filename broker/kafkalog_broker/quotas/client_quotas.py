@@ -57,7 +57,7 @@ class ClientQuotas:
     """The quotas of all entities, and the rates recorded under them. Not thread-safe; call from the event loop.
 
     Attributes:
-        quotas: Current quotas by entity; changed only by `use` and `change`.
+        quotas: Current quotas by entity; changed only by `replace_all` and `change`.
         in_use: The quota keys that at least one entity has.
         throttled: Number of throttled requests or connections by quota key.
         throttle_ms: Sum of their throttle times by quota key.
@@ -69,14 +69,14 @@ class ClientQuotas:
         self.quotas: dict[Entity, Mapping[str, float]] = {}
         self.in_use: frozenset[str] = frozenset()
         self._entity_counts: Counter[str] = Counter()  # entities with a quota, by quota key
-        keep = lru_cache(MAX_CACHED_CLIENTS)
-        self._find_cached, self._has_any_cached = keep(self._find), keep(self._has_any)
-        self._rates = {kind: keep(lambda key, holder: Rate(windows)) for kind in ("client", "user", "ip")}
-        self._buckets = {kind: keep(lambda holder: TokenBucket(mutation_windows)) for kind in ("client", "user")}
+        cached = lru_cache(MAX_CACHED_CLIENTS)
+        self._find_cached, self._has_any_cached = cached(self._find), cached(self._has_any)
+        self._rates = {kind: cached(lambda key, holder: Rate(windows)) for kind in ("client", "user", "ip")}
+        self._buckets = {kind: cached(lambda holder: TokenBucket(mutation_windows)) for kind in ("client", "user")}
         self.throttled: Counter[str] = Counter()
         self.throttle_ms: Counter[str] = Counter()
 
-    def use(self, quotas: Quotas) -> None:
+    def replace_all(self, quotas: Quotas) -> None:
         """Replace the quotas of all entities."""
         self.quotas = {entity: dict(values) for entity, values in quotas.items() if values}
         self._entity_counts = Counter(key for values in self.quotas.values() for key in values)

@@ -28,7 +28,7 @@ class AlteredQuotas(NamedTuple):
     values: dict[str, float]
 
 
-def alter(
+def alter_quotas(
     quotas: Quotas, names: Iterable[tuple[str, str | None]], operations: Iterable[QuotaOperation]
 ) -> AlteredQuotas:
     """Return the quotas of an entity after `operations`, without changing `quotas`.
@@ -39,54 +39,51 @@ def alter(
     Raises:
         BrokerError: invalid_request.
     """
-    entity = _checked_entity(names)
+    entity = _check_entity(names)
     values = dict(quotas.get(entity, {}))
     for key, value in operations:
         if key not in entity.keys:
-            raise _invalid(f"Invalid configuration key {key}")
+            raise BrokerError(ErrorCode.invalid_request, f"Invalid configuration key {key}")
         if value is None:
             values.pop(key, None)
         else:
-            values[key] = _checked_value(key, value, entity.keys[key])
+            values[key] = _check_value(key, value, entity.keys[key])
     return AlteredQuotas(entity, values)
 
 
-def _checked_entity(names: Iterable[tuple[str, str | None]]) -> Entity:
+def _check_entity(names: Iterable[tuple[str, str | None]]) -> Entity:
     named: dict[str, str | None] = {}
     for kind, name in names:
         if kind not in TYPES:
-            raise _invalid(f"Unhandled client quota entity type: {kind}")
+            raise BrokerError(ErrorCode.invalid_request, f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _invalid(f"Empty {kind} not supported")
+            raise BrokerError(ErrorCode.invalid_request, f"Empty {kind} not supported")
         named[kind] = name
     if not named:
-        raise _invalid("Invalid empty client quota entity")
+        raise BrokerError(ErrorCode.invalid_request, "Invalid empty client quota entity")
     if "ip" in named and len(named) > 1:
-        raise _invalid(
-            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"  # Kafka's words
+        raise BrokerError(
+            ErrorCode.invalid_request,
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",  # Kafka's words
         )
     address = named.get("ip")
     if address is not None:
         try:
             ip_address(address)
         except ValueError:
-            raise _invalid(f"{address} is not a valid IP or resolvable host.") from None
+            raise BrokerError(ErrorCode.invalid_request, f"{address} is not a valid IP or resolvable host.") from None
     return Entity.from_named(named)
 
 
-def _checked_value(key: str, value: float, type_name: str) -> float:
+def _check_value(key: str, value: float, type_name: str) -> float:
     if value <= 0 or value != value:
-        raise _invalid(f"Quota {key} must be greater than 0")
+        raise BrokerError(ErrorCode.invalid_request, f"Quota {key} must be greater than 0")
     if type_name not in _WHOLE_NUMBERS:
         return value
     end, type_text = _WHOLE_NUMBERS[type_name]
     if value >= end:
-        raise _invalid(f"Proposed value for {key} is too large for {type_text}.")
+        raise BrokerError(ErrorCode.invalid_request, f"Proposed value for {key} is too large for {type_text}.")
     whole = int(value + _MAX_FRACTION)
     if abs(whole - value) > _MAX_FRACTION:
-        raise _invalid(f"{key} cannot be a fractional value.")
+        raise BrokerError(ErrorCode.invalid_request, f"{key} cannot be a fractional value.")
     return float(whole)
-
-
-def _invalid(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_request, what)

@@ -13,8 +13,8 @@ PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "reque
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 
 CLIENT_KEYS: Mapping[str, str] = {CONSUMER: "LONG", MUTATION: "DOUBLE", REQUEST: "DOUBLE", PRODUCER: "LONG"}
-"""Quotas of users and client ids with Kafka's type of their value, in the order in which Kafka describes up to three of
-them: the iteration order of its HashMap."""
+"""Quotas of users and client ids, with Kafka's type of each value. Kafka describes up to three of them in this order,
+which is that of its HashMap."""
 
 IP_KEYS: Mapping[str, str] = {CONNECTION: "INT"}
 
@@ -33,7 +33,7 @@ class Entity(NamedTuple):
 
     @classmethod
     def from_named(cls, named: Mapping[str, str | None]) -> Entity:
-        """The inverse of `named`."""
+        """Return the entity with these names by entity type, as `named` returns them."""
         user, client_id, ip = (DEFAULT if kind in named and named[kind] is None else named.get(kind) for kind in TYPES)
         return cls(user, client_id, ip)
 
@@ -43,7 +43,7 @@ class Entity(NamedTuple):
         return CLIENT_KEYS if self.ip is None else IP_KEYS
 
     def named(self) -> dict[str, str | None]:
-        """Entity names by entity type, as in the protocol, where None is the default entity."""
+        """Return the entity names by entity type, as in the protocol: a name of None is the default entity."""
         names = zip(TYPES, self, strict=True)
         return {kind: name or None for kind, name in names if name is not None}
 

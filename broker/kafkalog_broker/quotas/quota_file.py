@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import Quotas
 from kafkalog_spark.errors import CorruptFile
 
@@ -22,6 +22,7 @@ FILE = "kafkalog.client-quotas.json"
 
 
 def quota_file(directories: Iterable[Path]) -> StateCopies[Quotas]:
+    """Return the file of client quotas, with a copy in each directory."""
     return StateCopies(FILE, directories, _encode, _decode)
 
 
@@ -36,8 +37,8 @@ def _decode(state: Mapping[str, Any]) -> Quotas:
     for entry in state["quotas"]:
         operations = [QuotaOperation(key, float(value)) for key, value in entry["values"].items()]
         try:
-            entity, values = alter({}, entry["entity"].items(), operations)
+            entity, values = alter_quotas({}, entry["entity"].items(), operations)
         except BrokerError as error:
-            raise CorruptFile(f"this is not the JSON that was written: {error.what}") from None
+            raise CorruptFile(f"the JSON does not have the expected content: {error.what}") from None
         quotas[entity] = values
     return quotas

@@ -36,7 +36,7 @@ def matching_entities(quotas: Quotas, components: Iterable[FilterComponent], *, 
     Raises:
         BrokerError: invalid_request, or unsupported_version for an unknown entity type.
     """
-    wanted = _checked_filter(components)
+    wanted = _check_filter(components)
 
     def matches(named: Mapping[str, str | None]) -> bool:
         if strict and len(named) != len(wanted.names) + len(wanted.any_name):
@@ -56,38 +56,41 @@ class _Filter:
     any_name: set[str]
 
 
-def _checked_filter(components: Iterable[FilterComponent]) -> _Filter:
+def _check_filter(components: Iterable[FilterComponent]) -> _Filter:
     names: dict[str, str | None] = {}
     any_name: set[str] = set()
     for entity_type, match_type, match in components:
         if not entity_type:
-            raise _invalid("Invalid empty entity type.")
+            raise BrokerError(ErrorCode.invalid_request, "Invalid empty entity type.")
         if entity_type in names or entity_type in any_name:
-            raise _invalid(f"Entity type {entity_type} cannot appear more than once in the filter.")
+            raise BrokerError(
+                ErrorCode.invalid_request, f"Entity type {entity_type} cannot appear more than once in the filter."
+            )
         if match_type == MatchType.EXACT:
             if match is None:
-                raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+                raise BrokerError(
+                    ErrorCode.invalid_request, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+                )
             names[entity_type] = match
         elif match_type in (MatchType.DEFAULT, MatchType.SPECIFIED):
             if match is not None:
                 name = f"MATCH_TYPE_{MatchType(match_type).name}"
-                raise _invalid(f"Request specified {name}, but also specified a match string.")
+                raise BrokerError(
+                    ErrorCode.invalid_request, f"Request specified {name}, but also specified a match string."
+                )
             if match_type == MatchType.DEFAULT:
                 names[entity_type] = None
             else:
                 any_name.add(entity_type)
         else:
-            raise _invalid(f"Unknown match type {match_type}")
+            raise BrokerError(ErrorCode.invalid_request, f"Unknown match type {match_type}")
     entity_types = names.keys() | any_name
     if "ip" in entity_types and entity_types & {"user", "client-id"}:
-        raise _invalid(
+        raise BrokerError(
+            ErrorCode.invalid_request,
             "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
-            "filter component."
+            "filter component.",
         )
     for entity_type in sorted(entity_types - set(TYPES)):
         raise BrokerError(ErrorCode.unsupported_version, f"Unsupported entity type {entity_type}")
     return _Filter(names, any_name)
-
-
-def _invalid(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_request, what)

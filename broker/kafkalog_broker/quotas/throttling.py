@@ -1,11 +1,10 @@
-"""API handlers that enforce the client quotas; they replace the others while any quota exists.
+"""Handlers that enforce client quotas. They wrap the handlers of all APIs while any quota exists.
 
 As in Kafka a request is handled first. The response, which is sent immediately, contains the throttle time, and the
 connection is muted for that time (KIP-219). Fetch checks its own quota, because a throttled response has no records.
 
-controller_mutation_rate (KIP-599): a topic is charged only after its name, the rights and everything else were checked,
-as in ReplicationControlManager. A request that fails for another reason costs nothing, and the quota error does not
-disclose whether a topic exists.
+controller_mutation_rate (KIP-599): as in ReplicationControlManager, a topic is charged only after all other checks, so
+that a request with another error is not charged, and the quota error does not disclose whether a topic exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clocks, which are passed to all code that needs the time, so that tests can set it."""
+"""Clocks. Code that needs the time gets a Clock as an argument, so that tests can set the time."""
 
 from __future__ import annotations
 

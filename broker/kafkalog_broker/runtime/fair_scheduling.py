@@ -8,10 +8,9 @@ Work written as a generator that yields between its steps runs in `run_in_slices
 into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
 too much for Fetch and Produce; they check `over` themselves.
 
-All work that needs the loop for longer than a slice waits in one queue, so that long requests do not add up. An
-iteration of the loop (ready callbacks run, then sockets are polled) has time slices for some requests that begin, and
-one longer turn for one request that continues. However many long requests there are, a short one only waits for the
-slices of the requests before it.
+All requests that need the loop for longer than a slice wait in one queue. In each iteration of the loop, some requests
+that begin get a time slice, and one request that continues gets a longer turn. However many long requests there are, a
+short one waits only for one turn per iteration and for the slices of the requests before it.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
-TURN_S = 0.004  # turn of a request that continues; a step that has begun is finished
+TURN_S = 0.004  # turn of a request that continues; it may end later, because a step is never interrupted
 
-SHORT_TURN_S = 0.001  # the same while requests wait to begin, which are more likely to be short
+SHORT_TURN_S = 0.001  # turn while other requests wait to begin, because those are more likely to be short
 
 SLICE_S = 0.0005
-"""Time that a connection may use before it has to queue: about ten small requests. If 50 connections use up their
-slices, the 51st waits for 25 ms of slices and 7 short turns."""
+"""Time that a connection may use before it has to queue: about ten small requests."""
 
 FIRST_S = SLICE_S / 2
 """Time that a request may use before it has to queue. With earlier requests of its connection it adds up to a slice."""
@@ -62,7 +60,7 @@ class TimeSlice:
         self._end = await fair_queue().wait_turn()
 
     async def begin(self) -> None:
-        """Queue like a request that begins, then start a slice. For many short pieces of work that begin together."""
+        """Queue like a request that begins, then start a slice. Use it for many short tasks that begin together."""
         self._end = await fair_queue().wait_slice()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
@@ -131,8 +129,9 @@ class FairQueue:
     Times are those of perf_counter.
 
     Attributes:
-        round_end: When the slices that an iteration grants without waiting are used up. None before the first one of an
-            iteration: a connection that has read from its socket sets it, because a new iteration has begun.
+        round_end: Time at which the slices that one iteration of the loop grants without waiting are used up. None
+            before the first slice of an iteration; a connection sets None when it has read from its socket, because a
+            new iteration has then begun.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -197,7 +196,7 @@ _QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictio
 def fair_queue() -> FairQueue:
     """Return the queue of the running event loop."""
     loop = asyncio.get_running_loop()
-    found = _QUEUES.get(loop)
-    if found is None:
-        found = _QUEUES[loop] = FairQueue(loop)
-    return found
+    queue = _QUEUES.get(loop)
+    if queue is None:
+        queue = _QUEUES[loop] = FairQueue(loop)
+    return queue

@@ -34,7 +34,7 @@ class Lifecycle:
     Attributes:
         state: The current state.
         failed: Set when the broker cannot continue; the process that runs it then stops it.
-        failure: The reason, or None if all log directories have failed.
+        failure: Why `failed` was set; None if all log directories have failed.
         coordinators_loaded: Set once groups, transactions and share partitions have been loaded.
     """
 
@@ -49,14 +49,14 @@ class Lifecycle:
         self.state = next_state(TRANSITIONS, self.state, state)
 
     def fail(self, why: str) -> None:
-        """Request that the broker is stopped, for this reason."""
+        """Request that the broker stops, and record the reason."""
         self.failure = why
         self.failed.set()
 
     def not_ready(self) -> str | None:
         """Return why the broker is not ready, or None if all requests are served, including those to coordinators."""
         if self.failed.is_set():
-            return "all log directories have failed"
+            return self.failure or "all log directories have failed"
         if self.state is not BrokerState.RUNNING:
             return "the broker is starting or stopping"
         return None if self.coordinators_loaded.is_set() else "groups and transactions are being loaded"

@@ -25,7 +25,7 @@ def importing() -> Iterator[None]:
         OptionError: If an import inside the context fails because a package of an extra is missing.
     """
     try:
-        import xxhash  # noqa: F401  all commands need the extra [broker], and load this package of it in any case
+        import xxhash  # noqa: F401  a package of the extra [broker], which all commands need and load in any case
 
         yield
     except ModuleNotFoundError as error:

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+_FETCH = 1  # API key
 _ARRAY = re.compile("tuple|list|Sequence|Collection")  # annotation of an array
 
-MAX_ENTRIES = 1000  # structs of a response that are searched for errors; a response may have 100,000
+MAX_ENTRIES = 1000  # largest number of structs of a response that are searched for errors
 
 
 class Traffic:
@@ -28,20 +29,20 @@ class Traffic:
         self.bytes_out: Counter[str] = Counter()
         self.errors: Counter[tuple[int, int]] = Counter()
 
-    def fetched(self, partitions: Iterable[Any]) -> None:
+    def count_fetch(self, partitions: Iterable[Any]) -> None:
         """Count the partitions of a Fetch response."""
-        for one in partitions:
-            if one.size and one.log is not None:
-                self.bytes_out[one.log.topic] += one.size
-            elif one.error_code:
-                self.errors[1, int(one.error_code)] += 1
+        for partition in partitions:
+            if partition.size and partition.log is not None:
+                self.bytes_out[partition.log.topic] += partition.size
+            elif partition.error_code:
+                self.errors[_FETCH, int(partition.error_code)] += 1
 
-    def answered(self, api_key: int, response: Any) -> None:
+    def count_errors(self, api_key: int, response: Any) -> None:
         """Count the error codes in a response entity, at all levels of its arrays."""
         left = MAX_ENTRIES
-        waiting = [response]
-        while waiting and left > 0:
-            entity = waiting.pop()
+        unvisited = [response]
+        while unvisited and left > 0:
+            entity = unvisited.pop()
             left -= 1
             kind: Any = type(entity)  # Any, because mypy does not consider a class hashable
             codes, arrays = codes_and_arrays(kind)
@@ -52,13 +53,13 @@ class Traffic:
                 value = getattr(entity, name)
                 if isinstance(value, tuple | list) and value:
                     element: Any = type(value[0])
-                    waiting += value[:left] if _names(element) else ()
+                    unvisited += value[:left] if _names(element) else ()
 
-    def refused(self, api_key: int, code: int) -> None:
+    def count_failed_request(self, api_key: int, code: int) -> None:
         """Count a request that failed as a whole."""
         self.errors[api_key, int(code)] += 1
 
-    def forget(self, topics: set[str]) -> None:
+    def keep_topics(self, topics: set[str]) -> None:
         """Drop the counters of all topics except `topics`."""
         for name in self.bytes_out.keys() - topics:
             del self.bytes_out[name]

@@ -51,13 +51,13 @@ class Workers:
         """Run `compute` in a thread, and call `done` in the event loop with its result or its exception."""
 
         async def run() -> None:
-            found: T | Exception
+            outcome: T | Exception
             try:
-                found = await self.run_computing(compute)
+                outcome = await self.run_computing(compute)
             except Exception as error:  # noqa: BLE001 - passed to `done`
                 _log.exception("work in the background failed")
-                found = error
-            done(found)
+                outcome = error
+            done(outcome)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)  # the loop itself keeps only weak references

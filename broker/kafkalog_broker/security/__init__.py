@@ -1,1 +1,1 @@
-"""Authentication of peers: certificates, contexts for TLS, names of principals. Nothing here has a socket."""
+"""Security of the broker: TLS, SASL mechanisms, principals of clients, and ACLs. Sockets are in `net`."""

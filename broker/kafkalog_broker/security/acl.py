@@ -25,7 +25,7 @@ _IMPLYING = {
 
 
 class Pattern(NamedTuple):
-    """Resources that an ACL applies to."""
+    """Resource pattern of an ACL: the resources to which it applies (Kafka: ResourcePattern)."""
 
     resource: ResourceType
     type: PatternType
@@ -47,7 +47,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def covers(self, host: str, operation: Operation) -> bool:
-        """Return True if this ACL covers an operation from a host, for its principal and its pattern."""
+        """Return True if this ACL applies to an operation from a host. Its principal and pattern are not checked."""
         if self.host not in (WILDCARD, host) and normal_host(self.host) != normal_host(host):
             return False
         if self.operation in (Operation.ALL, operation):

@@ -1,7 +1,6 @@
-"""ACLs of a broker in memory, and in the file `kafkalog.acls.json`:
+"""ACLs of a broker, which are stored in `kafkalog.acls.json`:
 
-{"version": 0, "generation": 3, "acls": [["TOPIC", "LITERAL", "orders", "User:alice", "*", "READ", "ALLOW"],
-  ...]}
+{"version": 0, "generation": 3, "acls": [["TOPIC", "LITERAL", "orders", "User:alice", "*", "READ", "ALLOW"], ...]}
 """
 
 from __future__ import annotations
@@ -20,16 +19,17 @@ FILE = "kafkalog.acls.json"
 
 def acl_file(directories: Iterable[Path]) -> StateCopies[Collection[Acl]]:
     """Return the file of ACLs, with a copy in each directory."""
-    return StateCopies(FILE, directories, _encoded, _decoded)
+    return StateCopies(FILE, directories, _encode, _decode)
 
 
 class AclStore:
-    """ACLs in memory, by pattern and principal.
+    """ACLs in memory, by pattern and principal. Iteration returns all ACLs.
 
-    `load` and `save` block; do not call them in the event loop.
+    `load` and `save` block; do not call them in the event loop. `save` and `change` are separate, so that a change
+    takes effect only after it is on disk.
 
     Attributes:
-        version: Rises with every change.
+        version: Number of changes so far; caches of decisions compare it.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,10 @@ class AclStore:
         self.change((), self._copies.load() or ())
 
     def save(self, acls: Collection[Acl]) -> None:
-        """Write a complete set of ACLs to disk."""
-        if self._copies is not None:
-            self._copies.save(acls)
+        """Write a complete set of ACLs to disk. Call `load` first. Raises OSError if no copy was written."""
+        if self._copies is None:
+            raise RuntimeError("ACLs cannot be saved: they were not loaded")
+        self._copies.save(acls)
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
         """Change the ACLs in memory."""
@@ -69,8 +70,9 @@ class AclStore:
     def change_stepwise(self, removed: Iterable[Acl], added: Iterable[Acl]) -> Generator[None, None, None]:
         """Change the ACLs in memory, and yield after each one so that the caller can pause."""
         for acl in removed:
-            if self._all.pop(acl, acl) is None:
-                self._forget(acl)
+            if acl in self._all:
+                del self._all[acl]
+                self._remove(acl)
                 self.version += 1
                 yield
         for acl in added:
@@ -82,7 +84,7 @@ class AclStore:
                 self.version += 1
                 yield
 
-    def about(self, resource: ResourceType, name: str) -> Iterator[Mapping[str, list[Acl]]]:
+    def matching(self, resource: ResourceType, name: str) -> Iterator[Mapping[str, list[Acl]]]:
         """Return the ACLs that apply to a resource: for each matching pattern, a mapping by principal."""
         keys = [(PatternType.LITERAL, text) for text in dict.fromkeys((name, WILDCARD))]
         lengths = self._prefix_lengths.get(resource, ())
@@ -96,12 +98,12 @@ class AclStore:
                 yield from by_principal.get(principal, ())
                 yield from by_principal.get(EVERYBODY, ())
 
-    def _forget(self, acl: Acl) -> None:
-        of_pattern = self._by_pattern[acl.pattern]
-        of_pattern[acl.principal].remove(acl)
-        if not of_pattern[acl.principal]:
-            del of_pattern[acl.principal]
-        if not of_pattern:
+    def _remove(self, acl: Acl) -> None:
+        by_principal = self._by_pattern[acl.pattern]
+        by_principal[acl.principal].remove(acl)
+        if not by_principal[acl.principal]:
+            del by_principal[acl.principal]
+        if not by_principal:
             del self._by_pattern[acl.pattern]
         if acl.pattern.type is PatternType.PREFIXED:
             lengths = self._prefix_lengths[acl.pattern.resource]
@@ -110,7 +112,7 @@ class AclStore:
                 del lengths[len(acl.pattern.name)]
 
 
-def _encoded(acls: Collection[Acl]) -> dict[str, Any]:
+def _encode(acls: Collection[Acl]) -> dict[str, Any]:
     return {
         "acls": [
             [acl.pattern.resource.name, acl.pattern.type.name, acl.pattern.name, acl.principal, acl.host,
@@ -120,7 +122,7 @@ def _encoded(acls: Collection[Acl]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _decoded(state: Mapping[str, Any]) -> Collection[Acl]:
+def _decode(state: Mapping[str, Any]) -> Collection[Acl]:
     return [
         Acl(
             Pattern(ResourceType[resource], PatternType[kind], name), principal, host, Operation[operation],

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.request import Request
 
-Cluster = tuple[Operation, ResourceType, str]
-"""An operation on the cluster: operation, resource type, name."""
 
-_O, _R = Operation, ResourceType
+class Alternative(NamedTuple):
+    """A right that suffices instead of another one. With `name` None, the right on any resource of the type does."""
+
+    operation: Operation
+    resource: ResourceType
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,114 +23,177 @@ class Right:
     """A right on a resource.
 
     Attributes:
-        of: For rights that a whole request requires, the request's field with the resource's name; None for the
-            cluster.
-        unless: A right that suffices instead; its refusal is not logged.
+        name_field: Field of the request with the name of the resource; None for the cluster, and for rights on each
+            resource that a request names.
+        alternative: A right that suffices instead; its denial is not logged.
     """
 
     operation: Operation
     resource: ResourceType
-    of: str | None = None
-    unless: Cluster | tuple[Operation, ResourceType, None] | None = None
+    name_field: str | None = None
+    alternative: Alternative | None = None
 
 
-Whole = tuple[Right, ...]
-"""Rights that a whole request requires."""
+RequestRights = tuple[Right, ...]
+"""Rights without which a whole request is denied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """Rights of an API. The error of a refusal depends on the resource (`acls.REFUSALS`).
+class ApiRights:
+    """Rights that an API requires. The error of a denial depends on the resource type (`acls.DENIALS`).
 
     Attributes:
-        whole: Rights that the whole request requires.
-        each: Right on each resource that the request names; a refused one gets an error or is left out of the response.
+        on_request: Rights without which a whole request is denied.
+        on_resource: Right on each resource that a request names. A resource without it gets an error in the response,
+            or is left out.
     """
 
-    whole: Whole | Callable[[Request], Whole] = ()
-    each: Right | None = None
+    on_request: RequestRights | Callable[[Request], RequestRights] = ()
+    on_resource: Right | None = None
 
-    def of(self, request: Request) -> Whole:
-        """Return the rights that a whole request requires."""
-        return self.whole(request) if callable(self.whole) else self.whole
-
-
-def cluster(operation: Operation) -> Cluster:
-    """Return an operation on the cluster."""
-    return operation, _R.CLUSTER, CLUSTER_NAME
+    def of_request(self, request: Request) -> RequestRights:
+        """Return the rights without which this request is denied."""
+        return self.on_request(request) if callable(self.on_request) else self.on_request
 
 
-def _on_cluster(operation: Operation, *keys: int) -> dict[int, Rights]:
-    return dict.fromkeys(keys, Rights((Right(operation, _R.CLUSTER),)))
+def _on_cluster(operation: Operation, *api_keys: int) -> dict[int, ApiRights]:
+    """Return the same right on the cluster for several APIs."""
+    return dict.fromkeys(api_keys, ApiRights((Right(operation, ResourceType.CLUSTER),)))
 
 
-def _each(operation: Operation, resource: ResourceType, unless: Operation | None = None) -> Rights:
-    return Rights(each=Right(operation, resource, None, None if unless is None else cluster(unless)))
+def _on_each(operation: Operation, resource: ResourceType, or_on_cluster: Operation | None = None) -> ApiRights:
+    """Return the right on each named resource, for which an operation on the cluster may be an alternative."""
+    alternative = None
+    if or_on_cluster is not None:
+        alternative = Alternative(or_on_cluster, ResourceType.CLUSTER, CLUSTER_NAME)
+    return ApiRights(on_resource=Right(operation, resource, alternative=alternative))
 
 
-_READ_GROUP = Right(_O.READ, _R.GROUP, "group_id")
-_WRITE_ID = Right(_O.WRITE, _R.TRANSACTIONAL_ID, "transactional_id")
-_TOPIC = {operation: Right(operation, _R.TOPIC) for operation in Operation}
-
-
-def _init_producer_id(request: Request) -> Whole:
+def _init_producer_id(request: Request) -> RequestRights:
     if request.entity.transactional_id is not None:
-        return (_WRITE_ID,)
-    return (Right(_O.IDEMPOTENT_WRITE, _R.CLUSTER, None, (_O.WRITE, _R.TOPIC, None)),)
+        return (_WRITE_TRANSACTIONAL_ID,)
+    alternative = Alternative(Operation.WRITE, ResourceType.TOPIC, None)
+    return (Right(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, alternative=alternative),)
 
 
-def _add_partitions(request: Request) -> Whole:
+def _add_partitions_to_txn(request: Request) -> RequestRights:
     if request.version >= 4:
-        return (Right(_O.CLUSTER_ACTION, _R.CLUSTER),)
-    return (Right(_O.WRITE, _R.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),)
+        return (Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),)
+    return (Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "v3_and_below_transactional_id"),)
 
 
-RIGHTS: Mapping[int, Rights] = {
-    **dict.fromkeys((17, 18, 36, 39, 40, 41, 71, 72), Rights()),
-    **_on_cluster(_O.ALTER, 30, 31, 34, 43, 45, 51, 57, 64, 80, 81),
-    **_on_cluster(_O.DESCRIBE, 29, 35, 46, 50, 55),
-    **_on_cluster(_O.ALTER_CONFIGS, 49),
-    **_on_cluster(_O.DESCRIBE_CONFIGS, 48, 74),
-    **_on_cluster(_O.CLUSTER_ACTION, 83, 84, 85, 86, 87),
-    **dict.fromkeys((11, 12, 13, 14), Rights((_READ_GROUP,))),
-    **dict.fromkeys((78, 79, 91), Rights((_READ_GROUP,), _TOPIC[_O.READ])),
-    0: Rights(each=_TOPIC[_O.WRITE]),  # with transactional batches also WRITE TRANSACTIONAL_ID
-    1: Rights(each=_TOPIC[_O.READ]),  # followers: CLUSTER_ACTION CLUSTER instead
-    2: Rights(each=_TOPIC[_O.DESCRIBE]),
-    3: Rights(each=_TOPIC[_O.DESCRIBE]),  # to create one: CREATE TOPIC or CREATE CLUSTER
-    8: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
-    9: Rights(each=Right(_O.DESCRIBE, _R.GROUP)),  # and DESCRIBE TOPIC for each topic
-    10: Rights(),  # DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key
-    15: _each(_O.DESCRIBE, _R.GROUP),
-    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE),  # refused groups are left out
-    19: _each(_O.CREATE, _R.TOPIC, _O.CREATE),  # DESCRIBE_CONFIGS TOPIC to be shown its configuration
-    20: _each(_O.DELETE, _R.TOPIC, _O.DELETE),  # by name DESCRIBE TOPIC too
-    21: _each(_O.DELETE, _R.TOPIC),
-    22: Rights(_init_producer_id),  # WRITE TRANSACTIONAL_ID; without an id IDEMPOTENT_WRITE CLUSTER or WRITE some TOPIC
-    23: _each(_O.DESCRIBE, _R.TOPIC, _O.CLUSTER_ACTION),
-    24: Rights(_add_partitions, _TOPIC[_O.WRITE]),  # WRITE TRANSACTIONAL_ID; from version 4 on CLUSTER_ACTION CLUSTER
-    25: Rights((_WRITE_ID, _READ_GROUP)),
-    26: Rights((_WRITE_ID,)),
-    27: Rights((Right(_O.CLUSTER_ACTION, _R.CLUSTER, None, cluster(_O.ALTER)),)),
-    28: Rights((_WRITE_ID, _READ_GROUP), _TOPIC[_O.READ]),
-    32: Rights(),  # DESCRIBE_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
-    33: Rights(),  # ALTER_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
-    37: _each(_O.ALTER, _R.TOPIC),
-    38: Rights(),  # for another owner CREATE_TOKENS USER
-    42: _each(_O.DELETE, _R.GROUP),
-    44: Rights(),  # as AlterConfigs
-    47: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), _TOPIC[_O.READ]),
-    60: Rights(),  # authorized operations with DESCRIBE CLUSTER only
-    61: _each(_O.READ, _R.TOPIC),
-    65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # topics without DESCRIBE TOPIC are left out
-    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # refused IDs are left out
-    68: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic that is subscribed to by its name
-    69: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that its members are assigned
-    75: _each(_O.DESCRIBE, _R.TOPIC),
-    76: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic it subscribes to
-    77: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that is assigned
-    88: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for the topology's topics; CREATE CLUSTER or TOPIC for internal ones
-    89: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic of the topology
-    90: Rights(each=Right(_O.DESCRIBE, _R.GROUP)),  # and DESCRIBE TOPIC for each topic
-    92: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),)),  # and READ TOPIC for each topic
+_READ_GROUP = Right(Operation.READ, ResourceType.GROUP, "group_id")
+_DELETE_GROUP = Right(Operation.DELETE, ResourceType.GROUP, "group_id")
+_WRITE_TRANSACTIONAL_ID = Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id")
+_READ_TOPIC = Right(Operation.READ, ResourceType.TOPIC)
+_WRITE_TOPIC = Right(Operation.WRITE, ResourceType.TOPIC)
+
+RIGHTS: Mapping[int, ApiRights] = {
+    # Produce; with transactional batches also WRITE TRANSACTIONAL_ID
+    0: ApiRights(on_resource=_WRITE_TOPIC),
+    # Fetch; followers need CLUSTER_ACTION CLUSTER instead
+    1: ApiRights(on_resource=_READ_TOPIC),
+    # ListOffsets
+    2: _on_each(Operation.DESCRIBE, ResourceType.TOPIC),
+    # Metadata; to create a topic, CREATE TOPIC or CREATE CLUSTER
+    3: _on_each(Operation.DESCRIBE, ResourceType.TOPIC),
+    # OffsetCommit
+    8: ApiRights((_READ_GROUP,), _READ_TOPIC),
+    # OffsetFetch; and DESCRIBE TOPIC for each topic
+    9: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # FindCoordinator: DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key
+    10: ApiRights(),
+    # JoinGroup, Heartbeat, LeaveGroup, SyncGroup
+    **dict.fromkeys((11, 12, 13, 14), ApiRights((_READ_GROUP,))),
+    # DescribeGroups
+    15: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # ListGroups, whose response leaves denied groups out
+    16: _on_each(Operation.DESCRIBE, ResourceType.GROUP, or_on_cluster=Operation.DESCRIBE),
+    # SaslHandshake, ApiVersions, SaslAuthenticate
+    **dict.fromkeys((17, 18, 36), ApiRights()),
+    # CreateTopics; the response has the topic's configuration only with DESCRIBE_CONFIGS TOPIC
+    19: _on_each(Operation.CREATE, ResourceType.TOPIC, or_on_cluster=Operation.CREATE),
+    # DeleteTopics; by name also DESCRIBE TOPIC
+    20: _on_each(Operation.DELETE, ResourceType.TOPIC, or_on_cluster=Operation.DELETE),
+    # DeleteRecords
+    21: _on_each(Operation.DELETE, ResourceType.TOPIC),
+    # InitProducerId: WRITE TRANSACTIONAL_ID; without an ID, IDEMPOTENT_WRITE CLUSTER or WRITE on any TOPIC
+    22: ApiRights(_init_producer_id),
+    # OffsetForLeaderEpoch
+    23: _on_each(Operation.DESCRIBE, ResourceType.TOPIC, or_on_cluster=Operation.CLUSTER_ACTION),
+    # AddPartitionsToTxn: WRITE TRANSACTIONAL_ID; from version 4 on CLUSTER_ACTION CLUSTER
+    24: ApiRights(_add_partitions_to_txn, _WRITE_TOPIC),
+    # AddOffsetsToTxn
+    25: ApiRights((_WRITE_TRANSACTIONAL_ID, _READ_GROUP)),
+    # EndTxn
+    26: ApiRights((_WRITE_TRANSACTIONAL_ID,)),
+    # WriteTxnMarkers
+    27: ApiRights(
+        (
+            Right(
+                Operation.CLUSTER_ACTION,
+                ResourceType.CLUSTER,
+                alternative=Alternative(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME),
+            ),
+        )
+    ),
+    # TxnOffsetCommit
+    28: ApiRights((_WRITE_TRANSACTIONAL_ID, _READ_GROUP), _READ_TOPIC),
+    # DescribeAcls, DescribeLogDirs, ListPartitionReassignments, DescribeUserScramCredentials, DescribeQuorum
+    **_on_cluster(Operation.DESCRIBE, 29, 35, 46, 50, 55),
+    # CreateAcls, DeleteAcls, AlterReplicaLogDirs, ElectLeaders, AlterPartitionReassignments,
+    # AlterUserScramCredentials, UpdateFeatures, UnregisterBroker, AddRaftVoter, RemoveRaftVoter
+    **_on_cluster(Operation.ALTER, 30, 31, 34, 43, 45, 51, 57, 64, 80, 81),
+    # DescribeConfigs: DESCRIBE_CONFIGS on each TOPIC and GROUP; on the CLUSTER for all other resources
+    32: ApiRights(),
+    # AlterConfigs, IncrementalAlterConfigs: ALTER_CONFIGS on each TOPIC and GROUP; on the CLUSTER for all others
+    **dict.fromkeys((33, 44), ApiRights()),
+    # CreatePartitions
+    37: _on_each(Operation.ALTER, ResourceType.TOPIC),
+    # CreateDelegationToken; for another owner CREATE_TOKENS USER
+    38: ApiRights(),
+    # RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken
+    **dict.fromkeys((39, 40, 41), ApiRights()),
+    # DeleteGroups
+    42: _on_each(Operation.DELETE, ResourceType.GROUP),
+    # OffsetDelete
+    47: ApiRights((_DELETE_GROUP,), _READ_TOPIC),
+    # DescribeClientQuotas, ListConfigResources
+    **_on_cluster(Operation.DESCRIBE_CONFIGS, 48, 74),
+    # AlterClientQuotas
+    **_on_cluster(Operation.ALTER_CONFIGS, 49),
+    # DescribeCluster; the response has the authorized operations only with DESCRIBE CLUSTER
+    60: ApiRights(),
+    # DescribeProducers
+    61: _on_each(Operation.READ, ResourceType.TOPIC),
+    # DescribeTransactions, whose response leaves out topics without DESCRIBE TOPIC
+    65: _on_each(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    # ListTransactions, whose response leaves denied IDs out
+    66: _on_each(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    # ConsumerGroupHeartbeat; DESCRIBE TOPIC for each topic that is subscribed to by name
+    68: ApiRights((_READ_GROUP,)),
+    # ConsumerGroupDescribe; and DESCRIBE TOPIC for each topic that is assigned to its members
+    69: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # GetTelemetrySubscriptions, PushTelemetry
+    **dict.fromkeys((71, 72), ApiRights()),
+    # DescribeTopicPartitions
+    75: _on_each(Operation.DESCRIBE, ResourceType.TOPIC),
+    # ShareGroupHeartbeat; DESCRIBE TOPIC for each topic that is subscribed to
+    76: ApiRights((_READ_GROUP,)),
+    # ShareGroupDescribe; and DESCRIBE TOPIC for each topic that is assigned to its members
+    77: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # ShareFetch, ShareAcknowledge, AlterShareGroupOffsets
+    **dict.fromkeys((78, 79, 91), ApiRights((_READ_GROUP,), _READ_TOPIC)),
+    # InitializeShareGroupState, ReadShareGroupState, WriteShareGroupState, DeleteShareGroupState,
+    # ReadShareGroupStateSummary
+    **_on_cluster(Operation.CLUSTER_ACTION, 83, 84, 85, 86, 87),
+    # StreamsGroupHeartbeat; DESCRIBE TOPIC for the topology's topics, CREATE CLUSTER or TOPIC for internal ones
+    88: ApiRights((_READ_GROUP,)),
+    # StreamsGroupDescribe; and DESCRIBE TOPIC for each topic of the topology
+    89: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # DescribeShareGroupOffsets; and DESCRIBE TOPIC for each topic
+    90: _on_each(Operation.DESCRIBE, ResourceType.GROUP),
+    # DeleteShareGroupOffsets; and READ TOPIC for each topic
+    92: ApiRights((_DELETE_GROUP,)),
 }
+"""Rights by API key. Handlers check the rights that only a comment mentions, because those depend on the request."""

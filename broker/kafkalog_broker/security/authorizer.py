@@ -32,6 +32,7 @@ UNCACHED_UNTIL_CLEARED = 8 * MAX_CACHED
 requests 20,000 topics finds half of them in the cache; clearing a full cache immediately would leave none."""
 
 DecisionKey = tuple[Operation, ResourceType, str | None]
+"""Operation, resource type and resource name; the name is None for any resource of the type."""
 
 
 class Authorizer:
@@ -60,10 +61,10 @@ class Authorizer:
         if principal in self.settings.super_users:
             return True
         has_acls = allowed = False
-        for by_principal in self.acls.about(resource, name):
+        for by_principal in self.acls.matching(resource, name):
             has_acls = True
-            for whose in (principal, EVERYBODY):
-                for acl in by_principal.get(whose, ()):
+            for acl_principal in (principal, EVERYBODY):
+                for acl in by_principal.get(acl_principal, ()):
                     if acl.covers(host, operation):
                         if acl.permission is Permission.DENY:
                             return False
@@ -112,23 +113,23 @@ class _CachedDecisions:
         self._version = authorizer.acls.version
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None) -> bool:
-        authorizer, known = self._authorizer, self._cached
+        authorizer, cached = self._authorizer, self._cached
         if self._version != authorizer.acls.version or self._uncached >= UNCACHED_UNTIL_CLEARED:
-            known.clear()
+            cached.clear()
             self._version, self._uncached = authorizer.acls.version, 0
         key = (operation, resource, name)
-        found = known.get(key)
-        if found is None:
+        decision = cached.get(key)
+        if decision is None:
             if name is None:  # about ten keys in all, each expensive to decide
-                found = known[key] = authorizer.decide_for_any(self.principal, self._host, operation, resource)
-                return found
-            found = authorizer.decide(self.principal, self._host, operation, resource, name)
+                decision = cached[key] = authorizer.decide_for_any(self.principal, self._host, operation, resource)
+                return decision
+            decision = authorizer.decide(self.principal, self._host, operation, resource, name)
             if len(name) <= MAX_CACHED_NAME:
-                if len(known) < MAX_CACHED:
-                    known[key] = found
+                if len(cached) < MAX_CACHED:
+                    cached[key] = decision
                 else:
                     self._uncached += 1
-        return found
+        return decision
 
 
 class Access:
@@ -147,7 +148,7 @@ class Access:
             operation: The operation.
             resource: Type of the resource.
             name: Name of the resource; None for any resource of the type.
-            quiet: Do not log a refusal, because another right may suffice or the resource is left out of the response.
+            quiet: Do not log a denial, because another right may suffice or the resource is left out of the response.
         """
         if self._decisions.may(operation, resource, name):
             return True
@@ -163,24 +164,26 @@ class Access:
             )  # fmt: skip
         return False
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """Return the error of the API's own right on a named resource, or `none` if it is granted."""
-        right = RIGHTS[self._request.api_key].each
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
+        """Return the error if the sender does not have the API's right on a named resource, or `none`."""
+        right = RIGHTS[self._request.api_key].on_resource
         assert right is not None, "RIGHTS has no right on named resources for this API"
-        return self.refusal(right, name, quiet=quiet)
+        return self.denial(right, name, quiet=quiet)
 
-    def refusal(self, right: Right, name: str | None, *, quiet: bool = False) -> ErrorCode:
-        """Return the error of a right, or `none` if it is granted."""
-        if right.unless is not None and self.may(*right.unless, quiet=True):
+    def denial(self, right: Right, name: str | None, *, quiet: bool = False) -> ErrorCode:
+        """Return the error if the sender does not have a right, or `none`."""
+        if right.alternative is not None and self.may(*right.alternative, quiet=True):
             return ErrorCode.none
         if self.may(right.operation, right.resource, name, quiet=quiet):
             return ErrorCode.none
-        return acls.REFUSALS[right.resource][0]
+        return acls.DENIALS[right.resource][0]
 
     def operations(self, resource: ResourceType, name: str) -> int:
         """Return the allowed operations as bits (KIP-430)."""
         may = self._decisions.may
-        return acls.operation_bits(tuple(one for one in acls.OPERATIONS[resource] if may(one, resource, name)))
+        return acls.operation_bits(
+            tuple(operation for operation in acls.OPERATIONS[resource] if may(operation, resource, name))
+        )
 
 
 def admit(request: Request, authorizer: Authorizer) -> None:
@@ -192,8 +195,10 @@ def admit(request: Request, authorizer: Authorizer) -> None:
     access = request.access = authorizer.access(request)
     if request.entity is None:  # ApiVersions of an unknown version
         return
-    for right in RIGHTS[request.api_key].of(request):
-        code = access.refusal(right, CLUSTER_NAME if right.of is None else getattr(request.entity, right.of))
+    for right in RIGHTS[request.api_key].of_request(request):
+        code = access.denial(
+            right, CLUSTER_NAME if right.name_field is None else getattr(request.entity, right.name_field)
+        )
         if code is not ErrorCode.none:
             raise BrokerError(code)
 

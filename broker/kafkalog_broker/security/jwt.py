@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519) of OAUTHBEARER: the checks of a token, without I/O.
+"""Checks of the JSON Web Tokens (RFC 7519) of OAUTHBEARER, without I/O.
 
 Signed tokens are checked as by Kafka's BrokerJwtValidator, with the algorithms that have a public key; unsecured ones
 as by OAuthBearerUnsecuredValidatorCallbackHandler.
@@ -32,7 +32,7 @@ class Token(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """A refused token. The text is for the log and shows nothing of the token's signature.
+    """A token is not accepted. The text follows "a token is refused: " in the log, without the token's signature.
 
     Attributes:
         scope: Required scopes in Kafka's form, if one is missing.
@@ -44,68 +44,68 @@ class InvalidToken(Exception):
         self.scope, self.key_id = scope, key_id
 
 
-def signed_token(text: str, keys: tuple[SigningKey, ...], settings: OAuthSettings, now_ms: int) -> Token:
+def check_signed_token(text: str, keys: tuple[SigningKey, ...], settings: OAuthSettings, now_ms: int) -> Token:
     """Check a signed token. Raises InvalidToken."""
     from joserfc import jws
     from joserfc.errors import JoseError
 
-    header = _header(text)
+    header = _parse_header(text)
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise InvalidToken(f"its algorithm is {str(algorithm)[:20]!r}, not one of {', '.join(ALGORITHMS)}")
-    possible = [key for key in keys if key.key_type == KEY_TYPES[algorithm[:2]] and key_id in (None, key.kid)]
-    if not possible:
-        raise InvalidToken("it is signed with a key that is not known", key_id=str(key_id)[:200])
-    for key in possible:
+        raise InvalidToken(f"the algorithm is {str(algorithm)[:20]!r}, not one of {', '.join(ALGORITHMS)}")
+    candidates = [key for key in keys if key.key_type == KEY_TYPES[algorithm[:2]] and key_id in (None, key.kid)]
+    if not candidates:
+        raise InvalidToken("its signing key is unknown", key_id=str(key_id)[:200])
+    for key in candidates:
         try:
             payload = jws.deserialize_compact(text, key, algorithms=[algorithm]).payload
         except (JoseError, ValueError):
             continue
-        return _checked(_object(payload), settings, now_ms)
+        return _check_claims(_parse_object(payload), settings, now_ms)
     raise InvalidToken("its signature is wrong")
 
 
-def unsecured_token(text: str, settings: OAuthSettings, now_ms: int) -> Token:
-    """Check a token without signature, which anybody can make. Raises InvalidToken."""
+def check_unsecured_token(text: str, settings: OAuthSettings, now_ms: int) -> Token:
+    """Check a token without a signature. Anyone can make such a token. Raises InvalidToken."""
     parts = text.split(".")
-    if _header(text).get("alg") != "none" or len(parts) != 3 or parts[2]:
+    if _parse_header(text).get("alg") != "none" or len(parts) != 3 or parts[2]:
         raise InvalidToken("an unsecured token has the algorithm none and no signature")
-    claims = _object(_decoded(parts[1]))
-    expires_ms = _time(claims, "exp")
+    claims = _parse_object(_decode_base64(parts[1]))
+    expires_ms = _time_claim(claims, "exp")
     if expires_ms is None:
         raise InvalidToken("it has no expiration time")
     subject = _subject(claims, settings)
-    issued_ms, skew = _time(claims, "iat"), settings.clock_skew_ms
+    issued_ms, skew = _time_claim(claims, "iat"), settings.clock_skew_ms
     if issued_ms is not None and issued_ms > now_ms + skew:
         raise InvalidToken("it was issued in the future")
     if now_ms - skew >= expires_ms:
         raise InvalidToken("it has expired")
     if issued_ms is not None and expires_ms <= issued_ms:
-        raise InvalidToken("it ends before it was issued")
+        raise InvalidToken("it expires before it was issued")
     if not set(settings.scopes) <= set(_scopes(claims.get(settings.scope_claim))):
         raise InvalidToken("a scope is missing", scope=f"[{', '.join(settings.scopes)}]")
     return Token(subject, expires_ms)
 
 
-def _checked(claims: Mapping[str, Any], settings: OAuthSettings, now_ms: int) -> Token:
-    expires_ms, issued_ms, begins_ms = (_time(claims, name) for name in ("exp", "iat", "nbf"))
+def _check_claims(claims: Mapping[str, Any], settings: OAuthSettings, now_ms: int) -> Token:
+    expires_ms, issued_ms, not_before_ms = (_time_claim(claims, name) for name in ("exp", "iat", "nbf"))
     skew = settings.clock_skew_ms
     if expires_ms is None or issued_ms is None:
-        raise InvalidToken("it has no expiration time" if expires_ms is None else "it does not say when it was issued")
+        raise InvalidToken("it has no expiration time" if expires_ms is None else "it has no time of issue")
     if now_ms - skew >= expires_ms:
         raise InvalidToken("it has expired")
-    if begins_ms is not None and now_ms + skew < begins_ms:
-        raise InvalidToken("it does not hold yet")
+    if not_before_ms is not None and now_ms + skew < not_before_ms:
+        raise InvalidToken("it is not valid yet")
     if settings.issuer is not None and claims.get("iss") != settings.issuer:
-        raise InvalidToken("it is of another issuer")
-    named = claims.get("aud", ())
-    audiences = {named} if isinstance(named, str) else set(named) if _is_texts(named) else None
+        raise InvalidToken("it has another issuer")
+    claim = claims.get("aud", ())
+    audiences = {claim} if isinstance(claim, str) else set(claim) if _are_strings(claim) else None
     if audiences is None or ((audiences or settings.audiences) and not audiences & settings.audiences):
-        raise InvalidToken("it is for another audience")
+        raise InvalidToken("it has another audience")
     subject = _subject(claims, settings)
     scopes = _scopes(claims.get(settings.scope_claim))
     if not all(scopes) or len(set(scopes)) != len(scopes):
-        raise InvalidToken(f"the claim {settings.scope_claim} has an empty scope, or one twice")
+        raise InvalidToken(f"the claim {settings.scope_claim} has an empty or repeated scope")
     return Token(subject.strip(), expires_ms)
 
 
@@ -119,41 +119,41 @@ def _subject(claims: Mapping[str, Any], settings: OAuthSettings) -> str:
 def _scopes(claim: Any) -> list[str]:
     if isinstance(claim, str):
         return claim.split()
-    return [scope.strip() for scope in claim] if _is_texts(claim) else []
+    return [scope.strip() for scope in claim] if _are_strings(claim) else []
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+def _are_strings(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
 
 
-def _time(claims: Mapping[str, Any], name: str) -> int | None:
-    """Claim of a time in ms. Raises InvalidToken if it is not a number."""
+def _time_claim(claims: Mapping[str, Any], name: str) -> int | None:
+    """Return a claim in seconds as ms, or None without it. Raises InvalidToken if it is not a number."""
     value = claims.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1 << 53:
-        raise InvalidToken(f"the claim {name} is no time")
+        raise InvalidToken(f"the claim {name} is not a time")
     return int(value * 1000)
 
 
-def _header(text: str) -> dict[str, Any]:
+def _parse_header(text: str) -> dict[str, Any]:
     if len(text) > MAX_TOKEN_BYTES:
         raise InvalidToken(f"it has {len(text)} bytes, more than {MAX_TOKEN_BYTES}")
-    return _object(_decoded(text.partition(".")[0]))
+    return _parse_object(_decode_base64(text.partition(".")[0]))
 
 
-def _decoded(part: str) -> bytes:
+def _decode_base64(part: str) -> bytes:
     try:
         return base64.b64decode(part.rstrip("=") + "=" * (-len(part.rstrip("=")) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidToken("a part of it is no base64") from None
+        raise InvalidToken("one of its parts is not base64") from None
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise InvalidToken("a part of it is no JSON object")
-    return found
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidToken("one of its parts is not a JSON object")
+    return value

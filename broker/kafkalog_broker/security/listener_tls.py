@@ -1,4 +1,4 @@
-"""TLS of one listener: its SSLContext, the principals of client certificates, and changes of the files."""
+"""TLS of one listener: its SSLContext, the principals of client certificates, and changes of its certificate files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FileStates = tuple[tuple[int, int, int] | None, ...]
 
 
 class ListenerTls:
-    """What new connections of a listener need. Made from files, so do not make it in the event loop.
+    """TLS context and principal mapping for new connections of a listener.
+
+    The constructor reads files; do not call it in the event loop.
 
     Raises:
         ConfigError: If a file or a setting cannot be used.
@@ -46,23 +48,23 @@ class ListenerTls:
         new, before = self.identity.chain[0], old.identity.chain[0]
         if new.subject != before.subject and not self.settings.allow_dn_changes:
             raise ConfigError(
-                f"the distinguished name of the new certificate is {distinguished_name(new)}, it was "
+                f"the distinguished name of the new certificate is {distinguished_name(new)}, the old one has "
                 f"{distinguished_name(before)}",
-                hint="set ssl.allow.dn.changes=true at start if that is meant",
+                hint="if the change is intended, start with ssl.allow.dn.changes=true",
             )
-        missing = _names(before) - _names(new)
+        missing = _subject_alternative_names(before) - _subject_alternative_names(new)
         if missing and not self.settings.allow_san_changes:
             raise ConfigError(
                 f"the new certificate lacks subject alternative names of the old one: {', '.join(sorted(missing))}",
-                hint="set ssl.allow.san.changes=true at start if that is meant",
+                hint="if the change is intended, start with ssl.allow.san.changes=true",
             )
 
     def file_states(self) -> FileStates:
         """Return the present state of the files."""
-        return tuple(map(_state, self.settings.files))
+        return tuple(map(_file_state, self.settings.files))
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
+def _file_state(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -70,7 +72,7 @@ def _state(path: str) -> tuple[int, int, int] | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _names(certificate: x509.Certificate) -> set[str]:
+def _subject_alternative_names(certificate: x509.Certificate) -> set[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -18,11 +18,11 @@ _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII
 _ERROR_CONFIRMED = b"\x01"
 
 
-def oauth(check: Callable[[str], Token]) -> Mechanism:
-    """Run an exchange of one token. If the token is refused, the client confirms the error with a second message.
+def oauth_exchange(check: Callable[[str], Token]) -> Mechanism:
+    """Run an exchange in which the client sends a token, and after a refusal a message that confirms it.
 
     Args:
-        check: Returns the claims of a token. Raises InvalidToken.
+        check: Returns the accepted token for its text. Raises InvalidToken.
     """
     message = yield b""
     while True:
@@ -47,18 +47,18 @@ def oauth(check: Callable[[str], Token]) -> Mechanism:
 
 
 class _ClientFirst(NamedTuple):
-    """First message of a client. authorization_id: empty if the message has none."""
+    """First message of a client. `authorization_id` is empty if the message has none."""
 
     authorization_id: str
     token: str
 
 
 def _client_first(message: bytes) -> _ClientFirst:
-    found = _CLIENT_FIRST.fullmatch(message.decode(errors="replace"))
-    if found is None:
+    parts = _CLIENT_FIRST.fullmatch(message.decode(errors="replace"))
+    if parts is None:
         raise SaslFailed(None, "the client's first message is malformed")
-    pairs = dict(pair.split("=", 1) for pair in found["pairs"].split("\x01") if pair)
+    pairs = dict(pair.split("=", 1) for pair in parts["pairs"].split("\x01") if pair)
     auth = _AUTH.fullmatch(pairs.get("auth", ""))
     if auth is None or auth["scheme"].lower() != "bearer":
         raise SaslFailed(None, "the client's first message has no bearer token")
-    return _ClientFirst(found["authzid"] or "", auth["token"])
+    return _ClientFirst(parts["authzid"] or "", auth["token"])

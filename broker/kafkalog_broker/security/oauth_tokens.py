@@ -1,4 +1,4 @@
-"""Validation of the tokens of one listener with OAUTHBEARER, whose keys are reloaded while the broker runs."""
+"""Validation of the OAUTHBEARER tokens of one listener, with signing keys that are reloaded while the broker runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import URL, OAuthSettings
+from kafkalog_broker.config.oauth_settings import JWKS_URL, OAuthSettings
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.security.jwks import parse_jwks, read_jwks
-from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token, unsecured_token
+from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.jwks import SigningKey
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UNKNOWN_KEY_RETRY_S = 60.0
-"""Time after which the same unknown key ID causes another reading of the keys, as in Kafka: tokens with invented IDs
+"""Time after which the same unknown key ID causes another reload of the keys, as in Kafka: tokens with invented IDs
 must not cause continuous requests."""
 
 UNKNOWN_KEYS = 1_000  # number of unknown key IDs that are remembered
 
 MIN_RELOAD_S = 10.0
-"""Least time between two readings because of unknown key IDs, however many there are. A new key of the server is known
-after this time at the latest, and invented IDs cause at most six requests a minute."""
+"""Shortest interval between two reloads because of unknown key IDs. A new key of the server is loaded after this time
+at the latest, and tokens with invented IDs cause at most six requests a minute."""
 
 
-class Tokens:
+class TokenValidator:
     """Checks the tokens of one listener, with keys that are reloaded (Kafka: RefreshingHttpsJwks).
 
     `load` blocks on a file or a server; do not call it in the event loop. The other methods use the loaded keys.
@@ -46,8 +46,8 @@ class Tokens:
         self._keys: tuple[SigningKey, ...] = ()
         self._due = clock()
         self._failures = 0
-        self._unknown: dict[str, float] = {}
-        self._reload_s = -MIN_RELOAD_S  # when the last reading because of an unknown key ID was, or will be, due
+        self._unknown_key_ids: dict[str, float] = {}  # key ID -> time from which on it may cause another reload
+        self._reload_s = -MIN_RELOAD_S  # due time of the last reload that an unknown key ID caused
         self._refused = LogRate(_log)
 
     def check(self, text: str) -> Token:
@@ -58,8 +58,8 @@ class Tokens:
         """
         try:
             if self.settings.jwks_url is None:
-                return unsecured_token(text, self.settings, self._now_ms())
-            return signed_token(text, self._keys, self.settings, self._now_ms())
+                return check_unsecured_token(text, self.settings, self._now_ms())
+            return check_signed_token(text, self._keys, self.settings, self._now_ms())
         except InvalidToken as error:
             if error.key_id is not None:
                 self._request_reload(error.key_id)
@@ -72,7 +72,7 @@ class Tokens:
         return self.settings.jwks_url is not None and self._clock() >= self._due
 
     def load(self) -> None:
-        """Read the keys. If that fails, the loaded keys are kept and ConfigError is raised."""
+        """Read the keys. Raises ConfigError if that fails; the loaded keys are then kept."""
         url = self.settings.jwks_url
         assert url is not None
         try:
@@ -81,7 +81,7 @@ class Tokens:
             wait_ms = min(self.settings.retry_ms << min(self._failures, 20), self.settings.max_retry_ms)
             self._due = self._clock() + wait_ms / 1000
             self._failures += 1
-            raise ConfigError(f"the keys of {url} cannot be read: {error}", name=URL) from None
+            raise ConfigError(f"the keys of {url} cannot be read: {error}", name=JWKS_URL) from None
         self._failures = 0
         self._due = self._clock() + self.settings.refresh_ms / 1000
 
@@ -91,14 +91,14 @@ class Tokens:
             try:
                 self.load()
             except ConfigError as error:
-                self._refused.log(logging.WARNING, "%s; those that were read before stay", error)
+                self._refused.log(logging.WARNING, "%s; the previous keys stay in use", error)
 
     def _request_reload(self, key_id: str) -> None:
         now = self._clock()
-        if self._unknown.get(key_id, now) <= now:
-            if len(self._unknown) >= UNKNOWN_KEYS:
-                del self._unknown[next(iter(self._unknown))]
-            self._unknown[key_id] = now + UNKNOWN_KEY_RETRY_S
+        if self._unknown_key_ids.get(key_id, now) <= now:
+            if len(self._unknown_key_ids) >= UNKNOWN_KEYS:
+                del self._unknown_key_ids[next(iter(self._unknown_key_ids))]
+            self._unknown_key_ids[key_id] = now + UNKNOWN_KEY_RETRY_S
             due = max(now, self._reload_s + MIN_RELOAD_S)
             if not self._failures and due < self._due:
                 self._due = self._reload_s = due

@@ -15,8 +15,12 @@ from kafkalog_broker.security.sasl_mechanism import (
 _TOKENS = 3
 
 
-def plain(users: Mapping[str, str]) -> Mechanism:
-    """Run an exchange of one message. `users`: name to password."""
+def plain_exchange(users: Mapping[str, str]) -> Mechanism:
+    """Run an exchange in which the client sends one message.
+
+    Args:
+        users: Passwords by user name.
+    """
     tokens = (yield b"").decode(errors="replace").split("\0", _TOKENS)
     if len(tokens) != _TOKENS:
         raise _failed(f"Invalid SASL/PLAIN response: expected {_TOKENS} tokens, got {len(tokens)}")
@@ -26,9 +30,9 @@ def plain(users: Mapping[str, str]) -> Mechanism:
     if not password:
         raise _failed("Authentication failed: password not specified")
     expected = users.get(user)
-    # An unknown user takes as long as a known one.
-    same = hmac.compare_digest(password.encode(), (expected if expected is not None else password + "x").encode())
-    if expected is None or not same:
+    # The comparison also runs for an unknown user, so that the time does not disclose whether the user exists.
+    is_equal = hmac.compare_digest(password.encode(), (expected if expected is not None else password + "x").encode())
+    if expected is None or not is_equal:
         raise _failed("Authentication failed: Invalid username or password")
     if authzid and authzid != user:
         raise _failed(OTHER_AUTHORIZATION_ID)

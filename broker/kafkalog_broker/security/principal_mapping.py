@@ -30,16 +30,19 @@ _KEYWORDS = {
     NameOID.DOMAIN_COMPONENT: "DC",
     NameOID.USER_ID: "UID",
 }
-"""Attributes that have keywords in RFC 2253. Others are shown as OID and the bytes of their value."""
+"""Attributes that have keywords in RFC 2253. Others appear as their OID and the hexadecimal bytes of their value."""
 
-_RULE = re.compile(r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<into>(?:\\.|[^\\/])*)/(?P<case>[LU]?)")
+_RULE = re.compile(
+    r"(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?)"
+)
 _REFERENCE = re.compile(r"\\(?P<escaped>.)|\$(?P<number>[0-9]+)", re.DOTALL)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.|\(\?(?:P|[a-zA-Z-]*U)|&&|.", re.DOTALL)
-_OTHERWISE = ("\\0", "\\C", "(?")
-"""Octal numbers, bytes, flag U and Python's named groups, which RE2 accepts and Java treats differently or refuses."""
+_REFUSED_TOKENS = ("\\0", "\\C", "(?")
+"""Prefixes of octal numbers, of \\C (any byte), of the flag U and of named groups in Python's syntax. RE2 accepts them;
+Java refuses them or gives them another meaning."""
 
-MOST_CHARACTERS = 2_048
-"""Longest name, in characters, to which rules are applied. All matches in it are replaced, so the worst pattern takes
+MAX_NAME_CHARACTERS = 2_048
+"""Longest name, in characters, to which rules are applied, because replacing all matches of the worst pattern takes
 quadratic time. (X.520 allows 64 characters in most attributes.)"""
 
 
@@ -49,12 +52,12 @@ class Rule:
 
     Attributes:
         pattern: Regular expression of RE2; None for DEFAULT, which keeps the name.
-        into: Replacement.
+        replacement: Replacement.
         case: L, U or "" for the case of the result.
     """
 
     pattern: Any
-    into: str = ""
+    replacement: str = ""
     case: str = ""
 
     def apply(self, name: str) -> str | None:
@@ -64,7 +67,7 @@ class Rule:
         if self.pattern.fullmatch(name) is None:
             return None
         # Java's replaceAll replaces every match in the name, including an empty one at its end.
-        result = self.pattern.sub(lambda match: _filled_in(self.into, match), name)
+        result = self.pattern.sub(lambda match: _expand(self.replacement, match), name)
         return str({"L": result.lower, "U": result.upper}.get(self.case, lambda: result)())
 
 
@@ -73,21 +76,22 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     position, text = 0, text.strip()
     while position < len(text):
-        found = _RULE.match(text, position)
-        rest = text[found.end() if found else position :].lstrip()
-        if found is None or (rest and not rest.startswith(",")):
+        match = _RULE.match(text, position)
+        rest = text[match.end() if match else position :].lstrip()
+        if match is None or (rest and not rest.startswith(",")):
             why = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
             raise invalid_value(RULES, text, why)
-        rules.append(_rule(found, text))
+        rules.append(_parse_rule(match, text))
         position = len(text) - len(rest.removeprefix(",").lstrip())
     return tuple(rules)
 
 
 def principal_name(rules: Sequence[Rule], name: str) -> str:
     """Return the principal of a distinguished name by the first matching rule. Raises AuthenticationFailed."""
-    if len(name) > MOST_CHARACTERS and any(rule.pattern is not None for rule in rules):
+    if len(name) > MAX_NAME_CHARACTERS and any(rule.pattern is not None for rule in rules):
         raise AuthenticationFailed(
-            f"a distinguished name of {len(name)} characters, {RULES} is for at most {MOST_CHARACTERS}: {name[:100]}..."
+            f"the distinguished name has {len(name)} characters, {RULES} allows at most {MAX_NAME_CHARACTERS}: "
+            f"{name[:100]}..."
         )
     for rule in rules:
         result = rule.apply(name)
@@ -101,36 +105,39 @@ def distinguished_name(certificate: x509.Certificate) -> str:
     return ",".join("+".join(map(_attribute, rdn)) for rdn in reversed(list(certificate.subject.rdns)))
 
 
-def _rule(found: re.Match[str], text: str) -> Rule:
-    if found["default"]:
+def _parse_rule(match: re.Match[str], text: str) -> Rule:
+    if match["default"]:
         return Rule(None)
     try:
-        pattern = _compiled(found["pattern"])
+        pattern = _compile(match["pattern"])
     except ValueError as error:
-        why = f"{found['pattern'][:200]} is no regular expression that is supported here (RE2): {error}"
+        why = f"{match['pattern'][:200]} is not a supported regular expression (RE2): {error}"
         raise invalid_value(RULES, text, why) from None
-    return Rule(pattern, found["into"], found["case"])
+    return Rule(pattern, match["replacement"], match["case"])
 
 
-def _compiled(pattern: str) -> Any:
-    import re2  # only where there are rules
+def _compile(pattern: str) -> Any:
+    import re2  # loaded only if there are rules
 
     in_class = False
     for token in _TOKEN.findall(pattern):
-        if token.startswith(_OTHERWISE) or (in_class and token in ("[", "&&")):
-            raise ValueError(f"{token} means something else in Java")
+        if token.startswith(_REFUSED_TOKENS) or (in_class and token in ("[", "&&")):
+            raise ValueError(f"{token} has another meaning in Java")
         in_class = token == "[" or (in_class and token != "]")
     options = re2.Options()
     options.log_errors = False
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        said = error.args[0]
-        raise ValueError(said.decode(errors="replace") if isinstance(said, bytes) else str(said)) from None
+        message = error.args[0]
+        raise ValueError(message.decode(errors="replace") if isinstance(message, bytes) else str(message)) from None
 
 
-def _filled_in(into: str, match: Any) -> str:
-    """`$1` replaced by the first group, as SslPrincipalMapper does: digits that name no group are text."""
+def _expand(replacement: str, match: Any) -> str:
+    """Replace references such as `$1` by the groups of a match, as SslPrincipalMapper does.
+
+    Of several digits, the longest prefix that is the number of a group counts; a reference without a group is text.
+    """
 
     def group(reference: re.Match[str]) -> str:
         if reference["escaped"] is not None:
@@ -143,7 +150,7 @@ def _filled_in(into: str, match: Any) -> str:
             return str(reference[0])
         return (match[int(digits[:used])] or "") + digits[used:]
 
-    return _REFERENCE.sub(group, into)
+    return _REFERENCE.sub(group, replacement)
 
 
 def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
@@ -161,11 +168,15 @@ def _escaped(value: str) -> str:
 
 
 def _value_der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
-    """The bytes of the value, tag and length in front: what follows the number in the DER of a name of it alone."""
+    """Return the DER encoding of an attribute's value, including its tag and length.
+
+    cryptography encodes whole names only, so this encodes a name with one attribute and removes what precedes the
+    value.
+    """
     data = x509.Name([attribute]).public_bytes()
-    for _ in range(3):  # the sequence of the name, the set, the sequence of number and value
+    for _ in range(3):  # headers of the Name, of its RDN set, and of the attribute, a sequence of OID and value
         data = data[_header_size(data) :]
-    return data[_header_size(data) + data[1] :]  # numbers of attributes are shorter than 128 bytes
+    return data[_header_size(data) + data[1] :]  # without the OID, which is shorter than 128 bytes
 
 
 def _header_size(data: bytes) -> int:

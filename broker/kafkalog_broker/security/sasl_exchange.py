@@ -11,16 +11,16 @@ from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SaslSetting
 from kafkalog_broker.protocol.api_messages import API_VERSIONS
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.security.jwt import Token
-from kafkalog_broker.security.oauth_bearer import oauth
-from kafkalog_broker.security.plain import plain
+from kafkalog_broker.security.oauth_bearer import oauth_exchange
+from kafkalog_broker.security.plain import plain_exchange
 from kafkalog_broker.security.sasl_mechanism import Authenticated, Mechanism, SaslFailed
-from kafkalog_broker.security.scram import Credential, scram
+from kafkalog_broker.security.scram import Credential, scram_exchange
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 
 class SaslState(Enum):
-    """Which request has to come next. The names are those of Kafka's SaslServerAuthenticator.SaslState."""
+    """State of an exchange, named as in Kafka's SaslServerAuthenticator.SaslState. Values name the next request."""
 
     HANDSHAKE_OR_VERSIONS_REQUEST = "SaslHandshake or ApiVersions"
     HANDSHAKE_REQUEST = "SaslHandshake, after ApiVersions"
@@ -51,12 +51,12 @@ EXPECTED_APIS: Mapping[SaslState, tuple[int, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class CredentialStore:
-    """What the mechanisms verify credentials with.
+    """Look-ups with which the mechanisms verify credentials.
 
     Attributes:
-        find_scram: Stored credential by mechanism and user name, or None.
-        check_token: Claims of an OAUTHBEARER token; raises InvalidToken.
-        now_ms: Ms since 1970, for the expiry of tokens.
+        find_scram: Returns the stored credential for a mechanism and a user name, or None.
+        check_token: Returns an accepted OAUTHBEARER token for its text. Raises InvalidToken.
+        now_ms: Returns ms since 1970, for the expiry of tokens.
     """
 
     find_scram: Callable[[str, str], Credential | None]
@@ -79,17 +79,27 @@ class Session:
 
 
 class SaslExchange:
-    """One authentication. `session` is set in state COMPLETE, `failure`, the reason for the log, in state FAILED."""
+    """One authentication.
+
+    Attributes:
+        session: The authenticated session, in state COMPLETE.
+        failure: Reason for the log, in state FAILED.
+    """
 
     def __init__(self, settings: SaslSettings, credentials: CredentialStore, renewed: Session | None = None) -> None:
-        """renewed: the session that a re-authentication renews (KIP-368); None for the first authentication."""
+        """
+        Args:
+            settings: SASL of the listener.
+            credentials: Stored credentials of clients.
+            renewed: Session that a re-authentication renews (KIP-368); None for the first authentication.
+        """
         self._settings, self._credentials, self._renewed = settings, credentials, renewed
         self.mechanisms = settings.mechanisms
         self.state = SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
         self.session: Session | None = None
         self.failure: str | None = None
         self._mechanism = ""
-        self._server: Mechanism | None = None  # while it waits for a message
+        self._server: Mechanism | None = None  # None unless it expects a message
 
     @property
     def expected_apis(self) -> tuple[int, ...]:
@@ -101,23 +111,27 @@ class SaslExchange:
         self._enter(SaslState.FAILED)
         self.failure = why
 
-    def api_versions_sent(self) -> None:
-        """An ApiVersions request was answered; it may not be repeated."""
+    def record_api_versions(self) -> None:
+        """Record that ApiVersions was answered. The client may not repeat it."""
         self._enter(SaslState.HANDSHAKE_REQUEST)
 
     def handshake(self, mechanism: str) -> bool:
-        """Start the mechanism that the client has chosen. False, and the exchange fails, if it is not enabled."""
+        """Start the mechanism that the client has chosen.
+
+        Returns:
+            False if the mechanism is not enabled; the exchange has then failed.
+        """
         if mechanism not in self.mechanisms:
             self.fail(f"the mechanism {mechanism[:40]!r} is not enabled")
             return False
         self._enter(SaslState.AUTHENTICATE)
         self._mechanism = mechanism
         if mechanism == PLAIN:
-            self._server = plain(self._settings.plain_users)
+            self._server = plain_exchange(self._settings.plain_users)
         elif mechanism == OAUTHBEARER:
-            self._server = oauth(self._credentials.check_token)
+            self._server = oauth_exchange(self._credentials.check_token)
         else:
-            self._server = scram(mechanism, partial(self._credentials.find_scram, mechanism))
+            self._server = scram_exchange(mechanism, partial(self._credentials.find_scram, mechanism))
         next(self._server)
         return True
 

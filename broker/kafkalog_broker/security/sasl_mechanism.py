@@ -1,4 +1,5 @@
-"""Server side of a SASL mechanism, as a generator of responses; scram.py, plain.py and oauth_bearer.py implement it."""
+"""Server side of a SASL mechanism, as a generator of responses, which scram.py, plain.py and oauth_bearer.py
+implement."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ class SaslFailed(AuthenticationFailed):
     """A SASL exchange was refused.
 
     Attributes:
-        client_message: Text for the client. None: a generic one, which does not disclose whether the user exists.
+        client_message: Text for the client; None for a generic one, which does not disclose whether the user exists.
     """
 
     def __init__(self, client_message: str | None, why: str) -> None:
@@ -40,5 +41,5 @@ class Authenticated:
 
 
 Mechanism = Generator[bytes, bytes, Authenticated]
-"""The client's messages are sent in, the responses are yielded. The first yield, before any message, is empty. Raises
-SaslFailed."""
+"""Generator that receives the client's messages with `send` and yields the responses. The first `next`
+only starts it and yields b"". Raises SaslFailed."""

@@ -31,7 +31,7 @@ _CLIENT_FINAL = re.compile(r"(?P<without_proof>c=(?P<channel>[^,]*),r=(?P<nonce>
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Stored credential of a user. It verifies an exchange, but neither the password nor a proof follows from it."""
+    """Stored credential of a user. It verifies proofs of clients, but does not disclose the password or a proof."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -39,7 +39,7 @@ class Credential:
     iterations: int
 
 
-def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
+def derive_credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
     """Derive the stored credential from a salted password."""
     hash_name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", hash_name)
@@ -47,15 +47,15 @@ def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: 
     return Credential(salt, stored_key, hmac.digest(salted_password, b"Server Key", hash_name), iterations)
 
 
-def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password. Takes milliseconds for 4,096 iterations."""
+def salt_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password. Blocks for milliseconds, in proportion to the iterations."""
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
-def scram(
+def scram_exchange(
     mechanism: str, find: Callable[[str], Credential | None], nonce: Callable[[], str] = lambda: secrets.token_hex(16)
 ) -> Mechanism:
-    """Run an exchange of two messages.
+    """Run an exchange in which the client sends two messages.
 
     Args:
         mechanism: SCRAM-SHA-256 or SCRAM-SHA-512.
@@ -87,7 +87,7 @@ def scram(
     signature = hmac.digest(stored.stored_key, signed, hash_name)
     if len(proof) != len(signature):
         raise SaslFailed(None, "the proof is wrong")
-    client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+    client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
     if not hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), stored.stored_key):
         raise SaslFailed(None, "the password is wrong")
     return Authenticated(b"v=" + base64.b64encode(hmac.digest(stored.server_key, signed, hash_name)), user)
@@ -97,7 +97,7 @@ def _utf8(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise SaslFailed(None, "a SCRAM message is no UTF-8") from None
+        raise SaslFailed(None, "a SCRAM message is not UTF-8") from None
 
 
 def _user_name(text: str) -> str:

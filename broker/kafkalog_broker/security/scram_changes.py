@@ -6,21 +6,22 @@ from typing import Any
 
 from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, credential
+from kafkalog_broker.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, derive_credential
 from kafkalog_broker.security.scram_users import Users
 
 Outcome = tuple[ErrorCode, str | None]
+"""Error code of the change of one user, or `none`, and the message for the client."""
 
-_NUMBERS = {1: SCRAM_MECHANISMS[0], 2: SCRAM_MECHANISMS[1]}  # mechanisms by their number in the protocol
+_MECHANISMS_BY_NUMBER = dict(enumerate(SCRAM_MECHANISMS, start=1))  # as numbered in the protocol
 
 
-def number_of(mechanism: str) -> int:
+def mechanism_number(mechanism: str) -> int:
     """Return the protocol's number of a mechanism."""
     return SCRAM_MECHANISMS.index(mechanism) + 1
 
 
-def changed(users: Users, request: Any) -> dict[str, Outcome]:
-    """Make the changes of an AlterUserScramCredentials request in `users` (Kafka: ScramControlManager).
+def apply_changes(users: Users, request: Any) -> dict[str, Outcome]:
+    """Apply the changes of an AlterUserScramCredentials request to `users` (Kafka: ScramControlManager).
 
     Args:
         users: Changed in place.
@@ -29,38 +30,41 @@ def changed(users: Users, request: Any) -> dict[str, Outcome]:
     Returns:
         The error of each user, or `none`. A user that is named twice is not changed.
     """
-    planned: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     failed: dict[str, Outcome] = {}
     for change in (*request.deletions, *request.upsertions):
         if change.name in failed:
             continue
-        if planned.pop(change.name, None) is not None:
+        if valid.pop(change.name, None) is not None:
             outcome: Outcome | None = (
                 ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
             )  # fmt: skip
         else:
-            outcome = _wrong(change, users)
+            outcome = _check_change(change, users)
         if outcome is None:
-            planned[change.name] = change
+            valid[change.name] = change
         else:
             failed[change.name] = outcome
-    for name, change in planned.items():
-        mechanism = _NUMBERS[change.mechanism]
+    for name, change in valid.items():
+        mechanism = _MECHANISMS_BY_NUMBER[change.mechanism]
         if _is_deletion(change):
             del users[mechanism][name]
         else:
-            users[mechanism][name] = credential(mechanism, change.salted_password, change.salt, change.iterations)
-    return dict.fromkeys(planned, (ErrorCode.none, None)) | failed
+            users[mechanism][name] = derive_credential(
+                mechanism, change.salted_password, change.salt, change.iterations
+            )
+    return dict.fromkeys(valid, (ErrorCode.none, None)) | failed
 
 
 def _is_deletion(change: Any) -> bool:
     return not hasattr(change, "iterations")
 
 
-def _wrong(change: Any, users: Users) -> Outcome | None:
+def _check_change(change: Any, users: Users) -> Outcome | None:
+    """Return the error of a change, or None if it is valid."""
     if not change.name:
         return ErrorCode.unacceptable_credential, "Username must not be empty"
-    mechanism = _NUMBERS.get(change.mechanism)
+    mechanism = _MECHANISMS_BY_NUMBER.get(change.mechanism)
     if mechanism is None:
         return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
     if _is_deletion(change):
@@ -72,5 +76,5 @@ def _wrong(change: Any, users: Users) -> Outcome | None:
     if change.iterations > MAX_ITERATIONS:
         return ErrorCode.unacceptable_credential, "Too many iterations"
     if not change.salted_password:
-        return ErrorCode.unknown_server_error, None  # as Kafka, whose cryptography takes no empty key
+        return ErrorCode.unknown_server_error, None  # as in Kafka, whose cryptography refuses an empty key
     return None

@@ -1,8 +1,8 @@
-"""SCRAM users in memory, and in the file `kafkalog.scram-credentials.json`:
+"""SCRAM users, which are stored in `kafkalog.scram-credentials.json`.
+
+The format, with bytes in base64:
 
     {"version": 0, "generation": 3, "users": {"SCRAM-SHA-512": {"alice": {"iterations": 4096, "salt": "...", ...}}}}
-
-with bytes in base64.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from kafkalog_broker.security.new_scram_users import NewUser
 from kafkalog_broker.security.scram import Credential
 
 FILE = "kafkalog.scram-credentials.json"
-_KEYS = ("salt", "stored_key", "server_key")
+_BYTES_FIELDS = ("salt", "stored_key", "server_key")  # of Credential
 
 Users = dict[str, dict[str, Credential]]  # stored credentials by mechanism and name
 
 
 class ScramUsers:
-    """SCRAM users in memory.
+    """SCRAM users in memory, and their file.
 
-    `load` and `copies.save` block; do not call them in the event loop. A damaged file is an error if there is no other
-    copy, because without its users the broker would refuse all clients.
+    `load` and `copies.save` block; do not call them in the event loop.
+
+    Attributes:
+        copies: The file, with a copy in each log directory.
+        users: Stored credentials. To change them, save a changed copy and then replace them.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        self.copies = StateCopies(FILE, directories, _encoded, _decoded)
+        self.copies = StateCopies(FILE, directories, _encode, _decode)
         self.users: Users = {mechanism: {} for mechanism in SCRAM_MECHANISMS}
 
     def find(self, mechanism: str, name: str) -> Credential | None:
@@ -39,9 +42,13 @@ class ScramUsers:
         return self.users[mechanism].get(name)
 
     def load(self, new: Iterable[NewUser] = ()) -> None:
-        """Read the newest copy; create and save the users of `new` that are missing. Raises what
-        StateCopies.load raises."""
-        users = self.copies.load() or self.users
+        """Read the newest copy of the file, and create the users of `new` that do not exist.
+
+        Raises:
+            CorruptFile, UnsupportedFormat, OSError: As `StateCopies.load` and `save`. A file that cannot be read is an
+                error, because without its users the broker would refuse all clients.
+        """
+        users = self.copies.load() or self.copy()
         missing = [user for user in new if user.name not in users[user.mechanism]]
         for user in missing:
             users[user.mechanism][user.name] = user.credential
@@ -50,13 +57,13 @@ class ScramUsers:
         self.users = users
 
     def copy(self) -> Users:
-        """Return a copy of `users` that may be changed."""
+        """Return a copy of `users` for changes."""
         return {mechanism: dict(users) for mechanism, users in self.users.items()}
 
 
-def _encoded(users: Users) -> dict[str, Any]:
+def _encode(users: Users) -> dict[str, Any]:
     def encode_credential(credential: Credential) -> dict[str, Any]:
-        keys = {key: base64.b64encode(getattr(credential, key)).decode() for key in _KEYS}
+        keys = {key: base64.b64encode(getattr(credential, key)).decode() for key in _BYTES_FIELDS}
         return {"iterations": credential.iterations, **keys}
 
     return {
@@ -67,9 +74,9 @@ def _encoded(users: Users) -> dict[str, Any]:
     }
 
 
-def _decoded(state: Mapping[str, Any]) -> Users:
+def _decode(state: Mapping[str, Any]) -> Users:
     def decode_credential(encoded: Mapping[str, Any]) -> Credential:
-        keys = {key: base64.b64decode(encoded[key], validate=True) for key in _KEYS}
+        keys = {key: base64.b64decode(encoded[key], validate=True) for key in _BYTES_FIELDS}
         return Credential(iterations=int(encoded["iterations"]), **keys)
 
     users = state["users"]

@@ -19,37 +19,37 @@ _logger = logging.getLogger(__name__)
 class Tls:
     """TLS contexts of all listeners.
 
-    `prepared` and `changed_files` block, because they read files; call `use` in the event loop.
+    `prepare` and `changed_files` block, because they read files; call `use` in the event loop.
     """
 
     def __init__(self) -> None:
         self._listeners: Mapping[str, ListenerTls] = {}
-        self._refused: dict[str, FileStates] = {}  # state of files that were reported as unusable
+        self._refused: dict[str, FileStates] = {}  # states of files that could not be used
 
     def of(self, listener: str) -> ListenerTls:
         """Return the context for the next connection of a listener."""
         return self._listeners[listener]
 
-    def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
+    def prepare(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
         """Make the contexts of the listeners for `use`; those whose settings and files are unchanged are kept.
 
         Raises:
             ConfigError: If a file or setting cannot be used. It names the listener.
         """
-        made = {}
-        for name, wanted in ((name, entry.tls) for name, entry in security.items() if entry.tls):
-            now = self._listeners.get(name)
+        contexts = {}
+        for name, settings in ((name, entry.tls) for name, entry in security.items() if entry.tls):
+            context = self._listeners.get(name)
             try:
-                if now is None or now.settings != wanted or now.files != now.file_states():
-                    now = _made(wanted, now)
+                if context is None or context.settings != settings or context.files != context.file_states():
+                    context = _load(settings, context)
             except ConfigError as error:
                 raise ConfigError(f"listener {name}: {error.what}", name=error.name, hint=error.hint) from None
-            made[name] = now
-        return made
+            contexts[name] = context
+        return contexts
 
-    def use(self, made: Mapping[str, ListenerTls]) -> None:
+    def use(self, contexts: Mapping[str, ListenerTls]) -> None:
         """Use these contexts for new connections. Open connections are not affected."""
-        self._listeners = dict(made)
+        self._listeners = dict(contexts)
         self._refused.clear()
 
     def changed_files(self) -> dict[str, ListenerTls] | None:
@@ -58,25 +58,26 @@ class Tls:
         A file that cannot be used, perhaps because it is only partly written, is logged once; the loaded certificate is
         kept.
         """
-        made = {}
-        for name, now in self._listeners.items():
-            states = now.file_states()
-            if states in (now.files, self._refused.get(name)):
+        contexts = {}
+        for name, context in self._listeners.items():
+            states = context.file_states()
+            if states in (context.files, self._refused.get(name)):
                 continue
             try:
-                made[name] = _made(now.settings, now)
+                contexts[name] = _load(context.settings, context)
             except ConfigError as error:
                 self._refused[name] = states
                 _logger.error("listener %s keeps its old certificate: %s", name, error)
             else:
                 _logger.info("listener %s uses the certificates of the changed files", name)
-        return {**self._listeners, **made} if made else None
+        return {**self._listeners, **contexts} if contexts else None
 
 
-def _made(settings: TlsSettings, before: ListenerTls | None) -> ListenerTls:
+def _load(settings: TlsSettings, old: ListenerTls | None) -> ListenerTls:
+    """Load the files of a listener, and check that the certificate may replace the old one."""
     from kafkalog_broker.security.listener_tls import ListenerTls  # with cryptography, so only with TLS
 
-    made = ListenerTls(settings)
-    if before is not None:
-        made.check_follows(before)
-    return made
+    new = ListenerTls(settings)
+    if old is not None:
+        new.check_follows(old)
+    return new

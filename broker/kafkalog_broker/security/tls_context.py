@@ -14,13 +14,20 @@ from cryptography.hazmat.primitives.serialization import (
 
 from kafkalog_broker.config.definition import ConfigError, invalid_value
 from kafkalog_broker.config.tls_settings import TLS_1_2, TLS_1_3, TlsSettings
-from kafkalog_broker.security.keystore import Identity, authorities, identity
+from kafkalog_broker.security.keystore import Identity, load_authorities, load_identity
 from kafkalog_broker.security.principal_mapping import distinguished_name
 
 SUITES = "ssl.cipher.suites"
 _VERSIONS = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_OF_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+_TLS_1_3_SUITES = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+
+_WEAKNESSES = {
+    "CA_MD_TOO_WEAK": "it or an authority in its chain is signed with SHA-1 or MD5",
+    "EE_KEY_TOO_SMALL": "its key is too short",
+    "CA_KEY_TOO_SMALL": "the key of an authority in its chain is too short",
+}
+"""OpenSSL's reasons for refusing a certificate at its security level. Java, and so Kafka, accepts such certificates."""
 
 
 def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
@@ -28,15 +35,17 @@ def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     protocols = _set_suites(context, settings)
     context.minimum_version, context.maximum_version = _VERSIONS[protocols[0]], _VERSIONS[protocols[-1]]
-    # No resumption: each connection has to show a certificate that has not expired and is still trusted.
+    # No session is resumed, so that each connection presents a certificate that has not expired and is trusted now.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
-    own = identity(settings.keystore)
-    _load(context, own)
+    own = load_identity(settings.keystore)
+    _load_key(context, own)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     if settings.truststore is not None:
-        trusted = authorities(settings.truststore)
-        context.load_verify_locations(cadata="".join(one.public_bytes(Encoding.PEM).decode() for one in trusted))
+        trusted = load_authorities(settings.truststore)
+        context.load_verify_locations(
+            cadata="".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in trusted)
+        )
         # As in Java, a certificate in the truststore is trusted itself, whoever signed it.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     elif settings.client_auth != "none":
@@ -44,13 +53,13 @@ def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
     return context, own
 
 
-def _load(context: ssl.SSLContext, own: Identity) -> None:
-    """Load the key, which Python accepts from a file only: a temporary one, encrypted, for this user only."""
+def _load_key(context: ssl.SSLContext, own: Identity) -> None:
+    """Load the key by way of an encrypted temporary file, because Python loads keys from files only."""
     password = secrets.token_bytes(32).hex().encode()
     try:
         key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
         with tempfile.NamedTemporaryFile(prefix="kafkalog-tls-") as file:
-            file.write(key + b"".join(one.public_bytes(Encoding.PEM) for one in own.chain))
+            file.write(key + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in own.chain))
             file.flush()
             context.load_cert_chain(file.name, password=password)
     except (ssl.SSLError, ValueError, TypeError) as error:
@@ -61,22 +70,14 @@ def _load(context: ssl.SSLContext, own: Identity) -> None:
             why = f"{_WEAKNESSES[reason]}, which OpenSSL refuses at security level {level} ({reason})"
         raise ConfigError(
             f"the certificate of the keystore ({distinguished_name(own.chain[0])}) cannot be used for TLS: {why}",
-            hint="issue it anew, signed with SHA-256, and with an RSA key of at least 2048 bits or an elliptic curve",
+            hint="issue a new one, signed with SHA-256, with an RSA key of at least 2048 bits or an elliptic curve",
         ) from None
-
-
-_WEAKNESSES = {
-    "CA_MD_TOO_WEAK": "it or an authority in its chain is signed with SHA-1 or MD5",
-    "EE_KEY_TOO_SMALL": "its key is too short",
-    "CA_KEY_TOO_SMALL": "the key of an authority in its chain is too short",
-}
-"""OpenSSL's reasons for refusing a certificate at its security level. Java, and so Kafka, accepts such certificates."""
 
 
 def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ...]:
     """Set the cipher suites and return the protocols that have one; as in Java, the other protocols are disabled.
 
-    Python cannot select suites of TLS 1.3, so a list with some of them must have all.
+    Python cannot select suites of TLS 1.3, so a list must have all of them or none.
     """
     wanted = settings.cipher_suites
     if not wanted:
@@ -84,19 +85,22 @@ def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ..
     openssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     openssl.set_ciphers("ALL:@SECLEVEL=1")
     known = {cipher["name"] for cipher in openssl.get_ciphers()}
-    unknown = [suite for suite in wanted if suite not in _OF_1_3 and openssl_name(suite) not in known]
+    unknown = [suite for suite in wanted if suite not in _TLS_1_3_SUITES and openssl_name(suite) not in known]
     if unknown:
-        raise invalid_value(SUITES, unknown[0], "no such suite")
-    newer, older = [suite for suite in wanted if suite in _OF_1_3], [suite for suite in wanted if suite not in _OF_1_3]
-    protocols = tuple(one for one in settings.protocols if (newer if one == TLS_1_3 else older))
+        raise invalid_value(SUITES, unknown[0], "unknown cipher suite")
+    suites_1_3 = [suite for suite in wanted if suite in _TLS_1_3_SUITES]
+    suites_1_2 = [suite for suite in wanted if suite not in _TLS_1_3_SUITES]
+    protocols = tuple(
+        protocol for protocol in settings.protocols if (suites_1_3 if protocol == TLS_1_3 else suites_1_2)
+    )
     shown = ",".join(wanted)
     if not protocols:
-        raise invalid_value(SUITES, shown, f"none of them belongs to {' or '.join(settings.protocols)}")
-    if TLS_1_3 in protocols and len(set(newer)) != len(_OF_1_3):
-        hint = f"name all of them ({','.join(_OF_1_3)}), or none, which leaves {TLS_1_2}"
-        raise invalid_value(SUITES, shown, "it is not possible to choose among the suites of TLSv1.3", hint)
-    if older:
-        context.set_ciphers(":".join(map(openssl_name, older)))
+        raise invalid_value(SUITES, shown, f"none of these suites belongs to {' or '.join(settings.protocols)}")
+    if TLS_1_3 in protocols and len(set(suites_1_3)) != len(_TLS_1_3_SUITES):
+        hint = f"name all of them ({','.join(_TLS_1_3_SUITES)}), or none, which disables TLSv1.3"
+        raise invalid_value(SUITES, shown, "a list must name all suites of TLSv1.3 or none", hint)
+    if suites_1_2:
+        context.set_ciphers(":".join(map(openssl_name, suites_1_2)))
     return protocols
 
 

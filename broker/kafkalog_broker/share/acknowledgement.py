@@ -1,4 +1,4 @@
-"""Acknowledges records that a member has acquired (Kafka's SharePartition.acknowledge)."""
+"""Acknowledgement of records that a member has acquired (Kafka's SharePartition.acknowledge)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.state_change import StateChange
 
 _MAX_LOOKUPS = 8
-"""Typed ranges of one batch for which its runs are looked up one by one. For more of them, all splits are made in one
-pass over the runs."""
+"""Largest number of typed ranges in a batch for which the runs of each range are looked up separately. For more
+ranges, all runs are split in one pass."""
 
 _TypedRange = tuple[int, int, int]
 """First and last offset, and the type with which all offsets of the range are acknowledged. A plain tuple: there may be
@@ -28,7 +28,7 @@ _range_first, _range_last = itemgetter(0), itemgetter(1)
 
 
 class AcknowledgeType(enum.IntEnum):
-    """What a member did with a record, as numbered in the protocol. GAP: there is no record at the offset."""
+    """Type of an acknowledgement, as numbered in the protocol. GAP means that there is no record at the offset."""
 
     GAP = 0
     ACCEPT = 1
@@ -45,7 +45,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def ranges(self) -> Iterator[_TypedRange]:
-        """Yield ranges with the same type, in order."""
+        """Yield the ranges of offsets with the same type, in order."""
         if len(self.types) == 1:
             yield self.first, self.last, self.types[0]
             return
@@ -59,21 +59,21 @@ class Acknowledgement(NamedTuple):
 def acknowledge(
     partition: SharePartition, member_id: str, acknowledgements: Sequence[Acknowledgement], now_ms: int, limits: Limits
 ) -> StateChange:
-    """Change the states of acknowledged records.
+    """Change the states of acknowledged records and return the change, which is not persisted yet.
 
     Args:
         acknowledgements: In offset order.
 
     Raises:
-        BrokerError: invalid_record_state or invalid_request, if any record cannot be acknowledged so; then nothing has
-            changed.
+        BrokerError: invalid_record_state or invalid_request, if the member has not acquired all records; then nothing
+            has changed.
     """
     change = StateChange(partition)
-    steps = _Acknowledging(partition, member_id, now_ms, limits, change)
+    operation = _AcknowledgeOperation(partition, member_id, now_ms, limits, change)
     try:
         for acknowledgement in acknowledgements:
             if acknowledgement.last >= partition.start_offset:
-                steps.acknowledge(acknowledgement)
+                operation.acknowledge(acknowledgement)
     except BrokerError:
         change.rollback()
         raise
@@ -81,8 +81,8 @@ def acknowledge(
 
 
 @dataclass(slots=True)
-class _Acknowledging:
-    """The acknowledgements of one request to a partition."""
+class _AcknowledgeOperation:
+    """Acknowledges records for one request to a partition."""
 
     partition: SharePartition
     member_id: str

@@ -1,4 +1,4 @@
-"""Acquires records of a share partition for a member (Kafka's SharePartition.acquire)."""
+"""Acquisition of records of a share partition by a member (Kafka's SharePartition.acquire)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_broker.share.record_state import RecordState
 from kafkalog_broker.share.share_partition import SharePartition
 
 _MIN_THROTTLING_DELIVERIES = 2
-"""Records with fewer deliveries are never throttled. Throttled ones are delivered in small portions, because one of
+"""Records with fewer deliveries are never throttled. Throttled records are delivered in small portions, because one of
 them may be the reason why consumers fail."""
 
 
@@ -39,7 +39,7 @@ class Acquisition:
     Attributes:
         fetch_offset: Offset at which the log was read, see `SharePartition.next_fetch_offset`.
         spans: Batches of the log that were read, in order.
-        max_records: More are acquired to complete a batch, unless `is_record_limit`.
+        max_records: A soft limit: more records are acquired to complete a batch, unless `is_record_limit`.
         batch_size: Number of offsets in one in-flight batch, approximately.
         is_record_limit: Never acquire more than `max_records` (share.acquire.mode=record_limit).
     """
@@ -58,11 +58,13 @@ class Acquisition:
         self._lock_deadline = self.now_ms + self.limits.lock_ms
         self._throttling_deliveries = max(_MIN_THROTTLING_DELIVERIES, ceil(self.limits.max_deliveries / 2))
         self._acquired: list[Acquired] = []
-        self._count = 0  # acquired offsets
+        self._acquired_count = 0
 
     def acquire(self) -> list[Acquired]:
-        """Return the acquired offsets in order. The member holds them until it acknowledges or releases them, or until
-        their lock expires."""
+        """Acquire records and return their offsets in order.
+
+        The member holds the records until it acknowledges or releases them, or until their lock expires.
+        """
         partition = self.partition
         if not self.spans or self.max_records <= 0 or self.spans[-1].last < partition.start_offset:
             return []
@@ -70,7 +72,7 @@ class Acquisition:
         self._archive_compacted(first_read)  # before the count of records in flight, which it may reduce
         max_count = min(self.max_records, self.limits.max_in_flight - partition.in_flight_count)
         if max_count <= 0 and self.fetch_offset <= partition.end_offset:
-            # There is no room for new records, but available ones are in flight already.
+            # No new records fit in, but available records that are already in flight can be acquired.
             max_count = min(self.max_records, partition.end_offset - self.fetch_offset + 1)
             last = min(last, partition.end_offset)
         if max_count <= 0 or last < max(first_read, partition.start_offset):
@@ -91,8 +93,10 @@ class Acquisition:
         return self._acquired
 
     def _archive_compacted(self, first_read: int) -> None:
-        """Archive available records from the fetch offset up to the first batch that was read: compaction has removed
-        them."""
+        """Archive available records from the fetch offset up to the first batch that was read.
+
+        Compaction has removed these records from the log.
+        """
         partition, fetch_offset = self.partition, self.fetch_offset
         if fetch_offset >= first_read or not partition.batches:
             return
@@ -108,18 +112,18 @@ class Acquisition:
         partition, first_read = self.partition, self.spans[0].first
         gap_from = first
         for batch in batches:
-            if self._count >= max_count:
+            if self._acquired_count >= max_count:
                 break
             if partition.gap_start is not None:
                 if gap_from < batch.first:
-                    self._acquire_new(gap_from, batch.first - 1, max_count - self._count)
+                    self._acquire_new(gap_from, batch.first - 1, max_count - self._acquired_count)
                 gap_from = batch.last + 1
-                if self._count >= max_count:
+                if self._acquired_count >= max_count:
                     break
             is_throttled = self._is_throttled(batch, first_read, last)
-            if is_throttled and self._count:
-                break  # the next fetch gets it, without other records
-            exceeds_limit = self.is_record_limit and batch.last - batch.first + 1 > max_count - self._count
+            if is_throttled and self._acquired_count:
+                break  # the next fetch acquires the throttled batch, without other records
+            exceeds_limit = self.is_record_limit and batch.last - batch.first + 1 > max_count - self._acquired_count
             is_whole = batch.is_within(first_read, last) and not (
                 batch.has_offset_state or exceeds_limit or is_throttled
             )
@@ -130,11 +134,11 @@ class Acquisition:
                 if batch.whole.state is not RecordState.AVAILABLE:
                     continue
                 batch.has_offset_state = True
-            if self._acquire_offsets(batch, first_read, last, max_count - self._count) and is_throttled:
+            if self._acquire_offsets(batch, first_read, last, max_count - self._acquired_count) and is_throttled:
                 break
         else:
-            if self._count < max_count and batches[-1].last < last:
-                self._acquire_new(batches[-1].last + 1, last, max_count - self._count)
+            if self._acquired_count < max_count and batches[-1].last < last:
+                self._acquire_new(batches[-1].last + 1, last, max_count - self._acquired_count)
         if self._acquired:
             partition.shrink_gap(self._acquired[-1].last_offset + 1)
 
@@ -150,7 +154,7 @@ class Acquisition:
         if run.state is RecordState.AVAILABLE:
             run.acquire(self.member_id, self._lock_deadline)
             self._acquired.append(Acquired(run.first, run.last, run.delivery_count))
-            self._count += len(run)
+            self._acquired_count += len(run)
 
     def _acquire_offsets(self, batch: InFlightBatch, first: int, last: int, max_count: int) -> int:
         """Acquire available offsets of a batch in [first, last], and return their number.
@@ -191,25 +195,25 @@ class Acquisition:
                 break
         batch.merge_runs()
         self._acquired += acquired
-        self._count += count
+        self._acquired_count += count
         return count
 
     def _acquire_new(self, first: int, last: int, max_count: int) -> None:
-        """Acquire records that are not in flight yet, up to the end of the batch of the log that has the last one."""
+        """Acquire records that are not in flight yet, up to the end of the log batch that contains the last one."""
         partition = self.partition
         if not partition.batches and partition.end_offset > first:
             first = partition.end_offset
         end = last
         if max_count < end - first + 1:
             end = first + max_count - 1
-            # The offset may be one that compaction has removed after a batch; then it is the end itself.
+            # `end` stays as it is if it is in no batch of the log, because compaction has removed its record.
             end = next((max(end, span.last) for span in reversed(self.spans) if span.first <= end), end)
             if partition.gap_start is not None:
                 end = min(end, last)
         becomes_start = not partition.batches or first <= partition.batches[0].first
         acquired_end = end
         if self.is_record_limit and end - first + 1 > max_count:
-            # The rest of the last batch of the log is in flight too, but available.
+            # The rest of the last batch of the log becomes in flight too, in the state AVAILABLE.
             acquired_end = first + max_count - 1
             acquired = Run(first, acquired_end, RecordState.ACQUIRED, 1, self.member_id, self._lock_deadline)
             rest = Run(acquired_end + 1, end, RecordState.AVAILABLE, 0)
@@ -221,7 +225,7 @@ class Acquisition:
                 run = Run(*span, RecordState.ACQUIRED, 1, self.member_id, self._lock_deadline)
                 partition.add_batch(InFlightBatch([run]))
                 self._acquired.append(Acquired(*span, 1))
-        self._count += acquired_end - first + 1
+        self._acquired_count += acquired_end - first + 1
         if becomes_start:
             partition.start_offset = first
         partition.end_offset = max(partition.end_offset, end)
@@ -254,7 +258,8 @@ def archive_aborted(partition: SharePartition, acquired: Sequence[Acquired], abo
         floor = partition.floor_batch(span.first)
         first = span.first if floor is None else floor.first
         partition.archive(*span, partition.batches_starting_in(first, span.last), RecordState.ACQUIRED)
-    # No acknowledgement will advance the start offset over them, so a partition full of them would stay full.
+    # No acknowledgement will advance the start offset over the archived offsets: a partition full of them would stay
+    # full.
     partition.advance_start_offset()
     return exclude(acquired, aborted)
 

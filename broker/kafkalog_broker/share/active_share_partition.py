@@ -1,4 +1,4 @@
-"""A share partition that is loaded: its records in flight, its log, its lock timer and the fetches that wait for it."""
+"""A loaded share partition: its records in flight, its log, its lock timer and the fetches that wait for records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RETRY_MS = 1000  # delay after expired locks could not be persisted
 
 @dataclass(frozen=True, slots=True)
 class SharePartitionServices:
-    """What all active share partitions use: the coordinator, the settings of a group, a scheduler and its clock."""
+    """Dependencies of all active share partitions."""
 
     coordinator: ShareCoordinator
     settings_of: Callable[[str], ShareGroupSettings]
@@ -37,18 +37,18 @@ class SharePartitionServices:
 class ActiveSharePartition:
     """A loaded share partition. Not thread-safe; call from the event loop.
 
-    A fetch waits with an asyncio.Event, which it clears before it waits and parks here. `is_closed` becomes true when
-    the share partition is dropped; the fetch then loads it again.
+    A fetch without records clears its asyncio.Event, parks it here and waits for it. `is_closed` becomes true when the
+    share partition is dropped; a waiting fetch is woken then, and loads the share partition again.
     """
 
     def __init__(
         self, key: SharePartitionKey, log: Log, partition: SharePartition, state_epoch: int, leader_epoch: int,
         services: SharePartitionServices, drop: Callable[[ActiveSharePartition], None],
     ) -> None:  # fmt: skip
-        """Create open.
+        """Create an open share partition.
 
         Args:
-            state_epoch, leader_epoch: Epochs with which the state was read; it is written with them.
+            state_epoch, leader_epoch: Epochs with which the state was read. Changes are written with them.
             drop: Called when the share partition must not be used any more. Must call `close`.
         """
         self.key = key
@@ -59,8 +59,8 @@ class ActiveSharePartition:
         self.is_closed = False
         self._services = services
         self._drop = drop
-        self._parked: dict[asyncio.Event, int] = {}  # the longest waiting first, with the changes seen when parked
-        self._changes = 0  # changes that may have made records available; each wakes one parked fetch
+        self._parked: dict[asyncio.Event, int] = {}  # longest wait first; value of _changes when parked
+        self._changes = 0  # number of changes that may have made records available
         self._timer: TimerHandle | None = None
         self._timer_deadline = NEVER
         log.subscribe(self._log_changed)
@@ -75,29 +75,29 @@ class ActiveSharePartition:
         self.log.unsubscribe(self._log_changed)
         if self._timer is not None:
             self._timer.cancel()
-        for fetch in list(self._parked):
-            fetch.set()
+        for wakeup in list(self._parked):
+            wakeup.set()
 
-    def park(self, fetch: asyncio.Event) -> None:
-        """Let a fetch that could not acquire records wait for the next change."""
-        self._parked[fetch] = self._changes
+    def park(self, wakeup: asyncio.Event) -> None:
+        """Set `wakeup` after a later change, for a fetch that could not acquire records."""
+        self._parked[wakeup] = self._changes
 
-    def unpark(self, fetch: asyncio.Event) -> None:
-        """Remove a fetch that does not wait any more."""
-        self._parked.pop(fetch, None)
+    def unpark(self, wakeup: asyncio.Event) -> None:
+        """Remove the event of a fetch that does not wait any more. No-op if it is not parked."""
+        self._parked.pop(wakeup, None)
 
     def notify_change(self) -> None:
-        """Note that records may have become available, and wake the next fetch."""
+        """Count a change that may have made records available, and wake one fetch."""
         self._changes += 1
         self.wake_next()
 
     def wake_next(self) -> None:
-        """Wake the longest waiting fetch that has not seen the latest change, if records can be acquired."""
+        """Wake the fetch with the longest wait that was parked before the latest change, if records can be acquired."""
         if not self._parked or not self.partition.can_acquire(self.settings.limits):
             return
-        for fetch, changes_seen in self._parked.items():
-            if changes_seen < self._changes and not fetch.is_set():
-                fetch.set()
+        for wakeup, changes_seen in self._parked.items():
+            if changes_seen < self._changes and not wakeup.is_set():
+                wakeup.set()
                 return
 
     def _log_changed(self) -> None:
@@ -133,14 +133,14 @@ class ActiveSharePartition:
         self.arm_lock_timer()
 
     def release(self, member_id: str) -> None:
-        """Release all records of a member whose session has ended. If that cannot be persisted, their locks expire."""
+        """Release all records of a member whose session has ended. If this cannot be persisted, the locks expire."""
         with suppress(BrokerError):
             self.persist(release_member(self.partition, member_id, self.settings.limits))
         self.notify_change()
 
     def arm_lock_timer(self) -> None:
-        """Set the timer to the earliest lock deadline. A newer lock can be the first to expire, if the lock duration of
-        the group was reduced."""
+        """Set the timer to the earliest lock deadline. If the lock duration of the group was reduced, a newer lock can
+        expire before earlier locks."""
         if self.partition.next_lock_deadline < self._timer_deadline and not self.is_closed:
             self._start_timer(self.partition.next_lock_deadline)
 

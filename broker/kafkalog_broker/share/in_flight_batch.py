@@ -63,9 +63,9 @@ class Run:
 class InFlightBatch:
     """The offsets [first, last], which were acquired together. `runs` cover them without gaps, in order.
 
-    At first all offsets have one state, in one run (`whole`), and are acquired and acknowledged together. After a part
-    of them has changed, each offset has its own state (`has_offset_state`). Kafka then keeps an object for each offset;
-    here equal neighbours share a run.
+    At first the batch has one run (`whole`): all offsets have one state and are acquired and acknowledged together.
+    After a part of them has changed, each offset has its own state (`has_offset_state`). Kafka then keeps an object for
+    each offset; here neighbouring offsets in the same state share a run.
     """
 
     __slots__ = ("first", "has_offset_state", "last", "runs")
@@ -78,7 +78,7 @@ class InFlightBatch:
 
     @property
     def whole(self) -> Run:
-        """The only run, of a batch without offset states."""
+        """The only run of a batch without offset states."""
         return self.runs[0]
 
     def is_within(self, first: int, last: int) -> bool:

@@ -1,4 +1,4 @@
-"""Releases acquired records: all of a member that leaves, and those whose acquisition lock has expired."""
+"""Release of acquired records: those of a leaving member, and those whose acquisition lock has expired."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def release_expired(partition: SharePartition, now_ms: int, limits: Limits) -> S
 
 
 def _release(partition: SharePartition, is_released: Callable[[Run], bool], limits: Limits) -> StateChange:
-    """Release runs. Offsets before the start offset, which a member may still hold, are archived."""
+    """Release runs. A member may still hold offsets before the start offset; these are archived."""
     change, start = StateChange(partition), partition.start_offset
     for batch, run in [(batch, run) for batch, run in partition.acquired_runs() if is_released(run)]:
         change.save(batch)

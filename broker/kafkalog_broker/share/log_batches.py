@@ -1,4 +1,4 @@
-"""Batches of the log in the bytes that a share fetch reads: their offsets, and which belong to aborted transactions."""
+"""Batches of the log in a slice that a share fetch reads: their headers, and which belong to aborted transactions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
-_HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer id
-_LENGTH_FROM = 12  # bytes of base offset and length, which the length does not include
-_WINDOW = 64 << 10  # bytes that are read at a time, for the headers of small batches
+_HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer ID
+_LENGTH_FROM = 12  # size of the fields base offset and length, which are not part of the length
+_WINDOW = 64 << 10  # bytes that are read at once, for the headers of many small batches
 _LARGE_BATCH = 16 << 10  # after a larger batch only the next header is read
 _V2 = 2
 
@@ -50,7 +50,7 @@ def read_log_batches(data: FileSlice, offset: int, until: int) -> list[LogBatch]
             if len(window) < _HEADER.size:
                 break  # a message of format v0 or v1, which is shorter than the header of a v2 batch
         base, length, magic, attributes, delta, producer_id = _HEADER.unpack_from(window, at)
-        if magic < _V2:  # a message or wrapper message, which contains its last offset only
+        if magic < _V2:  # message v0 or v1, whose header has the last offset of its records and not the first
             base, delta, attributes, producer_id = previous_last + 1, base - previous_last - 1, 0, layout.NO_PRODUCER_ID
         size = length + _LENGTH_FROM
         previous_last = base + delta

@@ -1,7 +1,7 @@
 """The share coordinator, which persists the state of share partitions in __share_group_state (Kafka's
 ShareCoordinatorService).
 
-Other brokers call it by requests such as InitializeShareGroupState, this broker by its methods. They are called from
+Other brokers send requests such as InitializeShareGroupState; this broker calls the methods. They must be called from
 the event loop and do not wait.
 """
 
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class ShareCoordinator:
-    """Runs operations of `ShareStateShard` on the shard of a share partition, and the periodic maintenance.
+    """Runs the operations of `ShareStateShard` on the shard of a share partition, and periodic maintenance.
 
-    The operations raise BrokerError as those of `ShareStateShard` and as `CoordinatorRuntime.run`; the state has not
-    changed then.
+    The operations raise the BrokerErrors of `ShareStateShard` and of `CoordinatorRuntime.run`; then the state has not
+    changed.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, log: CoordinatorLog, topics: TopicRegistry) -> None:
@@ -62,6 +62,10 @@ class ShareCoordinator:
                     if record is not None:
                         shard.replay(offset, record)
         return shard
+
+    def close_all(self) -> None:
+        """Forget the state of all share partitions, because __share_group_state was deleted."""
+        self.runtime.unload_all()
 
     def partition_for(self, key: SharePartitionKey) -> int:
         """Return the partition of __share_group_state that has the state of a share partition."""
@@ -97,18 +101,18 @@ class ShareCoordinator:
         self.runtime.run(self.partition_for(key), lambda shard: shard.delete(key))
 
     def snapshot_cold_if_due(self) -> Generator[None, None, None]:
-        """Snapshot share partitions that have not changed for long, step by step, every
+        """Write snapshots of share partitions that have not changed for a long time, in steps, every
         share.coordinator.cold.partition.snapshot.interval.ms."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_cold_snapshots_ms:
             interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
             self._next_cold_snapshots_ms = now_ms + interval_ms
-            for partition, shard in self.runtime.served().items():
+            for partition, shard in self.runtime.loaded_shards().items():
                 steps = shard.cold_snapshots(interval_ms)
                 yield from self._commit_steps(partition, shard, steps, "snapshots of unchanged share partitions")
 
     async def prune_if_due(self) -> None:
-        """Prune every share.coordinator.state.topic.prune.interval.ms."""
+        """Prune the topic every share.coordinator.state.topic.prune.interval.ms."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_prune_ms:
             self._next_prune_ms = now_ms + self._config.share_coordinator_state_topic_prune_interval_ms
@@ -116,27 +120,27 @@ class ShareCoordinator:
 
     async def prune(self) -> None:
         """Delete records that are superseded by a later snapshot."""
-        for partition, shard in list(self.runtime.served().items()):
+        for partition, shard in list(self.runtime.loaded_shards().items()):
             try:
                 await self.runtime.log.prune(partition, shard.prune_offset())
             except BrokerError as error:
                 _log.warning("%s-%d cannot be pruned: %s", SHARE_STATE_TOPIC, partition, error)
 
     def on_topics_deleted(self, topics: Collection[UUID]) -> Iterator[None]:
-        """Delete the state of all share partitions of these topics, step by step."""
-        for partition, shard in self.runtime.served().items():
+        """Delete the state of all share partitions of these topics, in steps."""
+        for partition, shard in self.runtime.loaded_shards().items():
             steps = shard.delete_topics(topics)
             yield from self._commit_steps(partition, shard, steps, "deletions of the state of deleted topics")
 
     def _commit_steps(
         self, partition: int, shard: ShareStateShard, steps: Iterable[Sequence[ShareRecord]], what: str
     ) -> Generator[None, None, None]:
-        """Commit the records of each step before the next step; stop when the partition is unloaded."""
+        """Commit the records of each step before the next step. Stop if the partition is unloaded between two steps."""
         try:
             for records in steps:
                 self.runtime.commit(partition, CoordinatorResult(records, None))
                 yield
-                if self.runtime.if_open(partition) is not shard:
+                if self.runtime.get_if_loaded(partition) is not shard:
                     return
         except BrokerError as error:
             _log.warning("%s-%d: %s could not be written: %s", SHARE_STATE_TOPIC, partition, what, error)

@@ -1,4 +1,4 @@
-"""A ShareFetch request, which acquires records for a member and may wait for them (Kafka's DelayedShareFetch)."""
+"""Acquisition of records for a ShareFetch request, which may wait for them (Kafka's DelayedShareFetch)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # loaded only with remote storage
 
-FetchedShares = dict[SharePartitionKey, ShareFetchPartition]
+FetchedPartitions = dict[SharePartitionKey, ShareFetchPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class ShareFetchParams:
-    """Parameters of a ShareFetch. `is_record_limit`: the acquire mode of the request is RECORD_LIMIT (KIP-1206)."""
+    """Parameters of a ShareFetch. `is_record_limit` is true in the acquire mode RECORD_LIMIT (KIP-1206)."""
 
     member_id: str
     max_records: int
@@ -40,13 +40,13 @@ class ShareFetchParams:
 
 
 class ReadableRange(NamedTuple):
-    """Records of a partition that were found for a fetch.
+    """Records of a partition that a fetch can read.
 
     Attributes:
-        offset, next_offset: The found records have offsets in [offset, next_offset).
+        offset, next_offset: The records have offsets in [offset, next_offset).
         readable_end: End of all records that the group may read: the last stable offset or the high watermark.
-        data: The found batches.
-        aborted: Aborted transactions, for records from remote storage, whose data is in memory.
+        data: The batches of the records.
+        aborted: Aborted transactions of records from remote storage; None for records of a local segment.
     """
 
     active: ActiveSharePartition
@@ -80,7 +80,7 @@ class ShareFetch:
 
     async def run(
         self, on_close: Callable[[Callable[[], None]], Callable[[], None]], is_closed: Callable[[], bool]
-    ) -> FetchedShares:
+    ) -> FetchedPartitions:
         """Acquire records, now or within the wait time of the request.
 
         Args:
@@ -89,11 +89,11 @@ class ShareFetch:
             is_closed: Returns whether the connection is closed.
 
         Returns:
-            The partitions from which records were found and those with an error.
+            The partitions with readable records, and those with an error.
         """
         if not self._keys or not self._params.max_records or not self._params.max_bytes:
             return {}
-        fetched = await self._try(TimeSlice(), may_wait=self._params.wait_s > 0)
+        fetched = await self._try_acquire(TimeSlice(), may_wait=self._params.wait_s > 0)
         if fetched is not None:
             return fetched
         timer = asyncio.get_running_loop().call_later(self._params.wait_s, self._time_out)
@@ -109,7 +109,7 @@ class ShareFetch:
         self._is_timed_out = True
         self._woken.set()
 
-    async def _wait(self, is_closed: Callable[[], bool]) -> FetchedShares:
+    async def _wait(self, is_closed: Callable[[], bool]) -> FetchedPartitions:
         while True:
             self._woken.clear()
             for active in self._parked_at:
@@ -117,15 +117,15 @@ class ShareFetch:
             if not self._is_timed_out and not any(active.is_closed for active in self._parked_at):
                 await self._woken.wait()
             self._woken.set()
-            if is_closed():  # the records that woke this fetch are for the next one
+            if is_closed():  # another fetch gets the records that woke this one
                 parked_at = self._parked_at
                 self._unpark()
                 for active in parked_at:
                     active.wake_next()
                 return {}
-            turn = TimeSlice()
-            await turn.next()
-            fetched = await self._try(turn, may_wait=not self._is_timed_out)
+            time_slice = TimeSlice()
+            await time_slice.next()
+            fetched = await self._try_acquire(time_slice, may_wait=not self._is_timed_out)
             if fetched is not None:
                 return fetched
 
@@ -141,29 +141,29 @@ class ShareFetch:
             active.unpark(self._woken)
         self._parked_at = []
 
-    async def _try(self, turn: TimeSlice, *, may_wait: bool) -> FetchedShares | None:
-        """Acquire records. Return None, after parking the fetch, if `may_wait` and there are fewer than min_bytes."""
-        fetched: FetchedShares = {}
+    async def _try_acquire(self, time_slice: TimeSlice, *, may_wait: bool) -> FetchedPartitions | None:
+        """Acquire records. If `may_wait` and fewer than min_bytes are available, park the fetch and return None."""
+        fetched: FetchedPartitions = {}
         active_partitions: list[ActiveSharePartition] = []
         for key in self._keys:
             try:
                 active_partitions.append(await self._manager.load(key))
             except BrokerError as error:
                 fetched[key] = ShareFetchPartition(key.partition, error.code, error.what)
-            if turn.over:
-                await turn.next()
+            if time_slice.over:
+                await time_slice.next()
         if fetched and not active_partitions:
             return fetched
         ranges = await self._find_ranges(active_partitions, fetched)
-        size = sum(len(found.data) for found in ranges)
+        size = sum(len(readable.data) for readable in ranges)
         if may_wait and not fetched and (not ranges or size < self._params.min_bytes):
             self._park(active_partitions)
             return None
-        await self._acquire_all(ranges, fetched, turn)
+        await self._acquire_all(ranges, fetched, time_slice)
         return fetched
 
     async def _find_ranges(
-        self, active_partitions: Sequence[ActiveSharePartition], fetched: FetchedShares
+        self, active_partitions: Sequence[ActiveSharePartition], fetched: FetchedPartitions
     ) -> list[ReadableRange]:
         """Find records for each partition from which records can be acquired. Errors are added to `fetched`."""
         ready = [active for active in active_partitions if active.partition.can_acquire(active.settings.limits)]
@@ -182,9 +182,9 @@ class ShareFetch:
                         # A fetch reads one partition remotely. The order of partitions rotates with each fetch.
                         continue
                     has_read_remotely = True
-                    found = await self._find_remotely(self._remote, active, offset, readable_end, max_bytes)
-                    if found is not None:
-                        ranges.append(found)
+                    readable = await self._find_remotely(self._remote, active, offset, readable_end, max_bytes)
+                    if readable is not None:
+                        ranges.append(readable)
                 elif offset < readable_end:
                     local = log.find_range(offset, max_bytes, up_to=readable_end, at_least_one=True)
                     if local.slices:
@@ -205,64 +205,66 @@ class ShareFetch:
         data = FileSlice(_RecordsInMemory(read.records), 0, len(read.records))
         return ReadableRange(active, offset, readable_end, data, read.next_offset, read.aborted or ())
 
-    async def _acquire_all(self, ranges: Sequence[ReadableRange], fetched: FetchedShares, turn: TimeSlice) -> None:
+    async def _acquire_all(
+        self, ranges: Sequence[ReadableRange], fetched: FetchedPartitions, time_slice: TimeSlice
+    ) -> None:
         """Acquire records of `ranges`, and add them to `fetched`."""
         records_left, memory_left = self._params.max_records, READ_AT_ONCE_BYTES
-        for found in ranges:
-            active = found.active
+        for readable in ranges:
+            active = readable.active
             if active.is_closed:
                 continue
-            partition = fetched[active.key] = self.acquire(found, records_left, memory_left)
+            partition = fetched[active.key] = self.acquire(readable, records_left, memory_left)
             records_left -= sum(last - first + 1 for first, last, _ in partition.acquired_records)
             if partition.size <= memory_left:
                 memory_left -= partition.size
             active.arm_lock_timer()
-            if active.partition.next_fetch_offset() < found.readable_end:
+            if active.partition.next_fetch_offset() < readable.readable_end:
                 active.notify_change()
-            if turn.over:
-                await turn.next()
+            if time_slice.over:
+                await time_slice.next()
 
-    def acquire(self, found: ReadableRange, max_records: int, memory_bytes: int) -> ShareFetchPartition:
+    def acquire(self, readable: ReadableRange, max_records: int, memory_bytes: int) -> ShareFetchPartition:
         """Acquire records of one partition.
 
         Args:
             memory_bytes: Records up to this size are read into memory; others are sent from the file.
         """
-        active = found.active
+        active = readable.active
         fetched = ShareFetchPartition(active.key.partition)
         try:
             max_in_flight = active.settings.limits.max_in_flight
-            # No offset after this one can be acquired, so no more headers are read.
-            until = max(active.partition.end_offset + 1, found.offset) + min(max_records, max_in_flight)
-            batches = read_log_batches(found.data, found.offset, until)
-            acquired = self._acquire(found, batches, max_records)
+            # Offsets after this one cannot be acquired, so the headers of later batches are not read.
+            until = max(active.partition.end_offset + 1, readable.offset) + min(max_records, max_in_flight)
+            batches = read_log_batches(readable.data, readable.offset, until)
+            acquired = self._acquire(readable, batches, max_records)
             if acquired:
-                records = _records_of(found.data, batches, acquired)
-                is_read = len(records) <= memory_bytes or found.aborted is not None
+                records = _records_of(readable.data, batches, acquired)
+                is_read = len(records) <= memory_bytes or readable.aborted is not None
                 fetched.records, fetched.acquired_records = [records.read() if is_read else records], acquired
-        except (OSError, BrokerError) as error:  # records that were acquired are released when their lock expires
+        except (OSError, BrokerError) as error:  # acquired records are released when their lock expires
             fetched.error_code = ErrorCode.kafka_storage_error
             fetched.error_message = f"{active.log.name} could not be read: {error}"
         return fetched
 
-    def _acquire(self, found: ReadableRange, batches: Sequence[LogBatch], max_records: int) -> list[Acquired]:
-        active, params = found.active, self._params
+    def _acquire(self, readable: ReadableRange, batches: Sequence[LogBatch], max_records: int) -> list[Acquired]:
+        active, params = readable.active, self._params
         partition, settings = active.partition, active.settings
         acquired = Acquisition(
-            partition, settings.limits, params.member_id, found.offset, [batch.span for batch in batches], max_records,
-            params.batch_size, self._manager.now_ms(), params.is_record_limit,
+            partition, settings.limits, params.member_id, readable.offset, [batch.span for batch in batches],
+            max_records, params.batch_size, self._manager.now_ms(), params.is_record_limit,
         ).acquire()  # fmt: skip
         if acquired and settings.reads_committed:
-            transactions = found.aborted
+            transactions = readable.aborted
             if transactions is None:
-                transactions = active.log.aborted_transactions(found.offset, found.next_offset)
+                transactions = active.log.aborted_transactions(readable.offset, readable.next_offset)
             if transactions:
-                acquired = archive_aborted(partition, acquired, aborted_spans(found.data, batches, transactions))
+                acquired = archive_aborted(partition, acquired, aborted_spans(readable.data, batches, transactions))
         return acquired
 
 
 def _records_of(data: FileSlice, batches: Sequence[LogBatch], acquired: Sequence[Acquired]) -> FileSlice:
-    """Return the bytes from the batch of the first to that of the last acquired offset."""
+    """Return the slice from the batch with the first acquired offset to the batch with the last one."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     needed = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
     start, end = needed[0].position, needed[-1].position + needed[-1].size
@@ -270,7 +272,7 @@ def _records_of(data: FileSlice, batches: Sequence[LogBatch], acquired: Sequence
 
 
 class _RecordsInMemory(FileHandle):
-    """Records that were read from remote storage, with the interface of a file."""
+    """File handle of records that were read from remote storage into memory."""
 
     __slots__ = ("_data",)
 

@@ -1,8 +1,8 @@
 """A share partition: the records in flight of one topic partition for one share group (Kafka's SharePartition).
 
 The records in flight have offsets from `start_offset` to `end_offset`. Earlier records are not delivered any more,
-later ones have not been delivered yet. `acquisition.py` decides which records a member gets, `acknowledgement.py` and
-`lock_release.py` how acquired records change. Nothing here does I/O; times are ms of a monotonic clock.
+later records have not been delivered yet. `acquisition.py` acquires records for a member; `acknowledgement.py` and
+`lock_release.py` change the state of acquired records. These modules do no I/O. Times are ms of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SharePartition:
         self.next_lock_deadline = NEVER
         # First offset of each batch, because bisecting a list of integers is measurably faster than with a key.
         self._first_offsets: list[int] = []
-        self._may_have_available = False  # whether a record in flight may be available or in the loaded gap
+        self._may_have_available = False  # whether a record in flight, or the loaded gap, may be available
         self._loaded_gap: _LoadedGap | None = None
         self._load(batches)
 

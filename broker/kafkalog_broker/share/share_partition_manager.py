@@ -43,7 +43,7 @@ class SharePartitionManager:
 
         Args:
             slots: Largest number of sessions.
-            log_of: Returns the log of a partition by topic id; raises BrokerError if it is not here.
+            log_of: Returns the log of a partition by topic ID; raises BrokerError if it is not on this broker.
             settings_of: Returns the settings of a group.
             run_blocking: Runs a function in a thread.
         """
@@ -69,7 +69,7 @@ class SharePartitionManager:
         """Return a share partition, after loading it if it is not loaded.
 
         Raises:
-            BrokerError: If the log is not here, or the error for the member if the state cannot be read.
+            BrokerError: The error for the member, if the log is not on this broker or the state cannot be read.
         """
         active = self._active.get(key)
         if active is not None:
@@ -99,7 +99,7 @@ class SharePartitionManager:
             raise member_error(error) from error
 
     async def _reset_offset(self, group_id: str, log: Log) -> int:
-        """Return the offset that share.auto.offset.reset selects."""
+        """Return the start offset that share.auto.offset.reset selects."""
         settings = self.settings_of(group_id)
         if settings.auto_offset_reset == EARLIEST:
             return log.log_start_offset
@@ -132,8 +132,7 @@ class SharePartitionManager:
         """Acknowledge records that a member has acquired, and persist their states.
 
         Raises:
-            BrokerError: If any record cannot be acknowledged so or the states cannot be persisted; then nothing has
-                changed.
+            BrokerError: If a record cannot be acknowledged or the states cannot be persisted; then nothing has changed.
         """
         active = self._active.get(key)
         if active is None:
@@ -177,7 +176,7 @@ class SharePartitionManager:
 
 @dataclass(frozen=True, slots=True)
 class _LogAndState:
-    """The log of a share partition, and the state that was read with the log's leader epoch."""
+    """The log of a share partition, and the state as read with the log's leader epoch."""
 
     log: Log
     state: ShareState

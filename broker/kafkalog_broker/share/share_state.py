@@ -9,7 +9,7 @@ from uuid import UUID
 NO_START_OFFSET = -1  # the start offset is not determined yet
 NOT_COUNTED = -1  # the delivery complete count is unknown, because its writer did not send it
 NO_EPOCH = -1  # an epoch that is not checked, or not changed
-NO_TOPIC = UUID(int=0)  # an id that no topic has
+NO_TOPIC = UUID(int=0)  # an ID that no topic has
 
 
 class SharePartitionKey(NamedTuple):
@@ -21,7 +21,7 @@ class SharePartitionKey(NamedTuple):
 
 
 def share_partition_key(group_id: str, topic_id: UUID | None, partition: int) -> SharePartitionKey:
-    """Return the key of a share partition that a request names; an absent topic id becomes NO_TOPIC."""
+    """Return the key of a share partition that a request names; an absent topic ID becomes NO_TOPIC."""
     return SharePartitionKey(group_id, topic_id or NO_TOPIC, partition)
 
 

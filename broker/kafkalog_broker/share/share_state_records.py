@@ -45,7 +45,7 @@ def encode_record(record: ShareRecord) -> Record:
     """Encode a record.
 
     Raises:
-        BrokerError: unknown_server_error, if the group id is too long.
+        BrokerError: unknown_server_error, if the group ID is too long.
     """
     if isinstance(record, UpdateRecord):
         return encode_message(_KEYS[UPDATE], record.key), _UPDATE_VALUE.encode(record.update)

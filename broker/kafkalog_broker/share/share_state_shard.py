@@ -1,8 +1,8 @@
 """The share partitions of one partition of __share_group_state (Kafka's ShareCoordinatorShard).
 
 Operations read the state and return the records to write; `replay` applies records that are in the log. A change is
-written as an update of the last snapshot. After a number of updates a new snapshot is written instead, so that the
-records before it can be pruned.
+written as an update of the last snapshot. After a configured number of updates a new snapshot is written instead, so
+that the records before it can be pruned.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ShareStateShard:
         """Create without share partitions.
 
         Args:
-            updates_per_snapshot: Updates after which a snapshot is written.
-            topics: Operations on partitions that are not in it are refused.
+            updates_per_snapshot: Number of updates after which a snapshot is written.
+            topics: Topics of the broker. Operations on partitions that do not exist are refused.
         """
         self._updates_per_snapshot = updates_per_snapshot
         self._clock = clock
@@ -70,7 +70,7 @@ class ShareStateShard:
             self._entries[key] = _Entry(state, snapshot_offset=offset)
         else:
             entry.state, entry.snapshot_offset = state, offset
-            if self._needs_snapshot(entry):
+            if self._needs_snapshot(entry):  # as in Kafka, an earlier snapshot does not reset the count
                 entry.updates = 0
         self._last_snapshot_offset = max(self._last_snapshot_offset, offset)
 
@@ -105,8 +105,8 @@ class ShareStateShard:
         """Change the state of a share partition. Raises BrokerError fenced_leader_epoch and fenced_state_epoch, too.
 
         Args:
-            state_epoch, leader_epoch: NO_EPOCH: not checked.
-            start_offset: NO_START_OFFSET: not changed.
+            state_epoch, leader_epoch: Not checked if NO_EPOCH.
+            start_offset: Not changed if NO_START_OFFSET.
         """
         entry = self._entry(key)
         if entry is None:
@@ -173,7 +173,7 @@ class ShareStateShard:
         return UpdateRecord(key, update._replace(batches=batches))
 
     def prune_offset(self) -> int:
-        """Return the offset below which records can be deleted: that of the oldest snapshot that is still needed.
+        """Return the offset below which records can be deleted: the offset of the oldest snapshot that is still needed.
 
         Without any share partition the last tombstone is kept (Kafka's ShareCoordinatorOffsetsManager).
         """
@@ -181,11 +181,12 @@ class ShareStateShard:
         return min(offsets, default=self._last_snapshot_offset)
 
     def cold_snapshots(self, interval_ms: int) -> Iterator[list[ShareRecord]]:
-        """Yield snapshots of share partitions that had none for `interval_ms`, because records can be pruned only up to
-        the oldest snapshot.
+        """Yield new snapshots of share partitions whose last snapshot is at least `interval_ms` old.
 
-        Yields nothing if all share partitions were snapshotted by this method and none has changed since
-        (ShareCoordinatorShard.snapshotColdPartitions).
+        Records can be pruned only up to the oldest snapshot (Kafka: `ShareCoordinatorShard.snapshotColdPartitions`).
+
+        Each step is a list of records, which may be empty. All lists are empty if the last snapshot of every share
+        partition was written by this method.
         """
         for keys in self._key_steps():
             states = [self._entries[key].state for key in keys if key in self._entries]
@@ -217,7 +218,7 @@ class ShareStateShard:
 
 @dataclass(slots=True)
 class _Entry:
-    """State of a share partition, number of updates since its last snapshot, and the offset of that snapshot."""
+    """State of a share partition, number of updates since its last due snapshot, and offset of its last snapshot."""
 
     state: ShareState
     updates: int = 0

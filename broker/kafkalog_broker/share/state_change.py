@@ -1,4 +1,4 @@
-"""Changes to the records of a share partition that are not persisted yet."""
+"""Changes of records in flight that are made in memory and not persisted yet."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kafkalog_broker.share.share_state import StateBatch
 
 
 class StateChange:
-    """Changes that are made in memory already; `commit` them after they are persisted, or else `rollback`.
+    """Changes that are made in memory. `commit` them after they are persisted; `rollback` if they cannot be persisted.
 
-    `batches` are the state batches to persist, together with the start offset and delivery complete count that the
-    partition has now. If there are none, nothing has to be persisted.
+    `batches` are the state batches to persist, together with the partition's current start offset and delivery complete
+    count. If `batches` is empty, nothing has to be persisted.
     """
 
     def __init__(self, partition: SharePartition) -> None:

@@ -1,1 +1,1 @@
-"""Makes the parts of a broker. server.py calls the functions in the order of their dependencies."""
+"""Creation of the parts of a broker. server.py calls these functions in the order of the parts' dependencies."""

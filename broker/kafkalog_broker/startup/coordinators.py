@@ -1,4 +1,4 @@
-"""The coordinators of groups, transactions and share partitions."""
+"""Creation and loading of the coordinators of groups, transactions and share partitions."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def make_coordinators(
         return CoordinatorLog(topic, loaded.topics, partitions.log, clock, topic_sizes[topic], read_bytes, flushes)
 
     def share_settings(group_id: str) -> ShareGroupSettings:
-        return share_group_settings(current_config.get(), dynamic_configs.of_group(group_id))
+        return share_group_settings(current_config.get(), dynamic_configs.group_overrides(group_id))
 
     share_state = state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
     share_coordinator = ShareCoordinator(config, clock, share_state, loaded.topics)
@@ -121,7 +121,7 @@ def make_coordinators(
         clock,
         scheduler,
         topics=loaded.topics,
-        overrides=dynamic_configs.of_group,
+        overrides=dynamic_configs.group_overrides,
         background=workers.compute_then,
         initialize=share_initializer.request,
     )
@@ -151,7 +151,7 @@ def make_coordinators(
 
 
 def begin_loading(coordinators: Coordinators, *, is_mirror: bool) -> None:
-    """Answer COORDINATOR_LOAD_IN_PROGRESS for all partitions until `load` has read them."""
+    """Respond COORDINATOR_LOAD_IN_PROGRESS for all partitions until `load_coordinators` has read them."""
     for runtime in (coordinators.groups.runtime, coordinators.share_coordinator.runtime):
         runtime.begin_loading(runtime.log.owned())
     if not is_mirror:
@@ -159,7 +159,9 @@ def begin_loading(coordinators: Coordinators, *, is_mirror: bool) -> None:
         transactions.begin_loading(transactions.log.owned())
 
 
-async def load(coordinators: Coordinators, workers: Workers, lifecycle: Lifecycle, *, is_mirror: bool) -> None:
+async def load_coordinators(
+    coordinators: Coordinators, workers: Workers, lifecycle: Lifecycle, *, is_mirror: bool
+) -> None:
     """Read the topics of all coordinators while the broker serves.
 
     Transactions come first, so that prepared ones are completed soon.

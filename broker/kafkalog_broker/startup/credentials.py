@@ -1,4 +1,4 @@
-"""Users, ACLs and keys of tokens, and the SASL gates that use them."""
+"""Credentials of clients: SCRAM users, ACLs and keys of tokens, and the SASL gates that use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.jwt import InvalidToken, Token
 from kafkalog_broker.security.new_scram_users import NewUser
-from kafkalog_broker.security.oauth_tokens import Tokens
+from kafkalog_broker.security.oauth_tokens import TokenValidator
 from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
@@ -27,10 +27,10 @@ KEY_CHECK_S = 1.0  # interval of checks for listeners whose keys are due to be r
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of clients. `tokens` has the keys of each listener with OAUTHBEARER."""
+    """Credentials of clients. `tokens` has the token validator of each listener with OAUTHBEARER."""
 
     scram_users: ScramUsers
-    tokens: Mapping[str, Tokens]
+    tokens: Mapping[str, TokenValidator]
     clock: Clock
 
     def new_gate(self, listener: str, current_config: CurrentConfig) -> NewSaslGate:
@@ -60,7 +60,7 @@ async def load_credentials(
     scram_users = ScramUsers(directories)
     await workers.run_blocking(scram_users.load, new_users)
     tokens = {
-        name: Tokens(security.sasl.oauth, clock.now_ms, partial(_monotonic_s, clock))
+        name: TokenValidator(security.sasl.oauth, clock.now_ms, partial(_monotonic_s, clock))
         for name, security in config.listener_security.items()
         if security.sasl is not None and security.sasl.oauth is not None
     }
@@ -81,14 +81,14 @@ async def load_keys(credentials: Credentials, workers: Workers, started: AsyncEx
         run_until_stop(started, repeat("reading the keys of tokens", KEY_CHECK_S, reload))
 
 
-async def _reload_keys(signed: Sequence[Tokens], workers: Workers) -> None:
+async def _reload_keys(signed: Sequence[TokenValidator], workers: Workers) -> None:
     for tokens in signed:
         if tokens.is_due:
             await workers.run_blocking(tokens.load_if_due)
 
 
 def _monotonic_s(clock: Clock) -> float:
-    """Monotonic seconds of a clock."""
+    """Return the monotonic time of a clock in seconds."""
     return clock.monotonic_ms() / 1000
 
 

@@ -1,4 +1,4 @@
-"""Loads the content of the log directories: dynamic properties, topics, producer IDs and logs."""
+"""Loading of the log directories: dynamic properties, topics, producer IDs and logs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which only a mirror needs
+    from kafkalog_broker.mirror.served_mirror import ServedMirror  # with aiokafka, which only a mirror needs
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedLogs:
-    """The logs of a broker and what belongs to them.
+    """The loaded logs of a broker, with its topics and dynamic configuration.
 
     Attributes:
         deleted_topic_ids: Topics whose deletion a crash interrupted.
@@ -69,7 +69,7 @@ async def load_logs(
         dirs: Locked log directories.
         clock: Time of the broker.
         workers: Threads.
-        lifecycle: Told when all log directories have failed.
+        lifecycle: Its `failed` is set when all log directories have failed.
         started: Closes the logs when it unwinds.
         mirror: The mirror that fills the directories, if any.
         progress: Called with the progress of loading.
@@ -128,7 +128,7 @@ def _with_dynamic(config: BrokerConfig, dynamic_configs: DynamicConfigs) -> Brok
 
 
 def _count_state_partitions(directories: list[Path]) -> int:
-    """Number of partitions of __transaction_state in the directories.
+    """Return the number of partitions of __transaction_state in the directories.
 
     A log directory of a larger cluster's broker has some of them; loading creates the others, which are empty.
     """

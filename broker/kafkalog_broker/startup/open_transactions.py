@@ -1,4 +1,4 @@
-"""Settling open transactions after an unclean stop (transactions/unclean_start.py)."""
+"""Completion of open transactions after an unclean stop (transactions/unclean_start.py)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kafkalog_broker.transactions.unclean_start import UncleanStart
 async def settle_transactions(
     loaded: LoadedLogs, transactions: TransactionCoordinator, clock: Clock, workers: Workers
 ) -> None:
-    """Decide open transactions before the broker serves, so that no client sees an undecided one."""
+    """Commit or abort open transactions before the broker serves, so that no client sees an undecided one."""
     await transactions.runtime.load_owned(workers.run_blocking, "transactions")
     logs = await workers.run_blocking(_online_logs, loaded.logs)
-    is_whole = loaded.state_partitions >= len(transactions.runtime.log.owned())
-    await UncleanStart(transactions, clock).settle(logs, workers.run_blocking, is_whole=is_whole)
+    is_state_complete = loaded.state_partitions >= len(transactions.runtime.log.owned())
+    await UncleanStart(transactions, clock).settle(logs, workers.run_blocking, is_state_complete=is_state_complete)
 
 
 def _online_logs(logs: LogManager) -> list[Log]:
-    """Logs of all partitions that are online, those of directories with a clean stop included."""
-    found = []
+    """Return the logs of all online partitions, also those in directories that were closed cleanly."""
+    online = []
     for key in logs.partitions():
         try:
             log = logs.get(*key)
@@ -34,5 +34,5 @@ def _online_logs(logs: LogManager) -> list[Log]:
                 raise
             continue  # offline
         if log is not None:
-            found.append(log)
-    return found
+            online.append(log)
+    return online

@@ -1,4 +1,4 @@
-"""What a broker does once a second, and the check of certificate files."""
+"""Periodic work of a broker: due tasks of its parts, and the reload of certificate files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 
-_FLUSH_POLL_S = 0.01  # how often `catch_up` checks whether the flushes that retention waits for have ended
+_FLUSH_POLL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
 
 _logger = logging.getLogger(__name__)
 
 
 class PeriodicTasks:
-    """Runs what is due in all parts of a broker."""
+    """Runs the due work of all parts of a broker."""
 
     def __init__(self, broker: Broker, watch: LoopWatch) -> None:
         self._broker, self._watch = broker, watch
 
     async def run_due(self) -> None:
-        """Run what is due now. Exceptions are logged."""
+        """Run the tasks that are due now, or a part of them if they are many. Exceptions are logged."""
         broker = self._broker
         began, now_ms = perf_counter(), broker.clock.now_ms()
         try:
@@ -41,7 +41,7 @@ class PeriodicTasks:
             _logger.exception("a periodic task failed and is tried again")
 
     async def catch_up(self) -> None:
-        """Run everything that is due instead of a part of it every second, after the clock was moved."""
+        """Run all tasks that are due after a test has advanced the clock."""
         logs = self._broker.logs
         for _ in range(1 + len(logs.partitions()) // RETENTION_CHECKS_PER_TICK):
             await self.run_due()
@@ -53,7 +53,7 @@ class PeriodicTasks:
     async def reload_certificates(self) -> None:
         """Use certificate files that have changed for new connections."""
         broker = self._broker
-        async with broker.altering:  # a change of the configuration also makes new TLS contexts
+        async with broker.alteration_lock:  # a change of the configuration also makes new TLS contexts
             changed = await broker.run_blocking(broker.tls.changed_files)
             if changed is not None:
                 broker.tls.use(changed)

@@ -28,20 +28,22 @@ MAX_INSTANCES_OF_CONNECTION = 8
 """Limit on instances of one connection, above which the first is removed. A client has one; a proxy may have
 several."""
 
-MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client id may have 32 kB
+MAX_ATTRIBUTE = 200  # characters to which attributes are truncated: a client ID may have 32 kB
 
-EXPIRY_MS = 60_000  # time after the last request until an instance is removed, if three intervals are not longer
+EXPIRY_MS = (
+    60_000  # time without a request after which an instance is removed, unless three of its intervals are longer
+)
 
 RESERVED_ID = UUID(int=1)  # Kafka's Uuid.ONE_UUID
 
-_REPEATS_GET = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
+_SUBSCRIPTION_ERRORS = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 """Errors of a push after which the client requests its subscription again, without waiting for the interval."""
 
 
 class MetricsReceiver(Protocol):
     """Receives the metrics that instances push."""
 
-    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None: ...
+    async def receive(self, instance: ClientInstance, codec: int, payload: bytes) -> None: ...
 
     def forget(self, instance_id: UUID) -> None: ...
 
@@ -49,25 +51,33 @@ class MetricsReceiver(Protocol):
 class ClientInstance:
     """A client instance and its subscription, the union of all subscriptions that match its attributes.
 
-    `subscriptions` are the CLIENT_METRICS resources from which it was made; they are replaced with each change, so the
-    identity of the mapping tells whether the instance is up to date.
+    Attributes:
+        subscriptions: CLIENT_METRICS resources from which the subscription was made. Each change replaces the mapping,
+            so its identity tells whether the subscription is up to date.
+        is_removed: True once the broker has removed the instance; metrics that are still being read are then dropped.
     """
 
     def __init__(
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
+        self.id, self.attributes = instance_id, attributes
+        self.expires_ms = 0
+        self.is_removed = False
+        self.subscribe(subscriptions)
+
+    def subscribe(self, subscriptions: Mapping[str, Mapping[str, str]]) -> None:
+        """Replace the subscription. As in Kafka, earlier requests and pushes no longer count."""
+        self.subscriptions = subscriptions
+        attributes = self.attributes
         matching = [entry for entry in map(Subscription.of, subscriptions.values()) if entry.matches(attributes)]
         names = {name for entry in matching for name in entry.metrics}
         self.metrics = [properties.ALL_METRICS] if properties.ALL_METRICS in names else sorted(names)
         # As in Kafka an interval that is longer than the default has no effect.
         self.interval_ms = min([properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
-        self.subscription_id = _subscription_id(instance_id, self.metrics, self.interval_ms)
+        self.subscription_id = _subscription_id(self.id, self.metrics, self.interval_ms)
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False
         self.last_error = ErrorCode.none
-        self.expires_ms = 0
-        self.is_removed = False
 
 
 class ClientInstances:
@@ -95,7 +105,7 @@ class ClientInstances:
         return len(self._instances)
 
     def get(self, request: Request) -> ClientInstance:
-        """Return the instance that requests its subscription; a new one gets an id.
+        """Return the instance that requests its subscription. A new instance gets an ID.
 
         Raises:
             BrokerError: throttling_quota_exceeded, if its interval has not passed.
@@ -104,7 +114,7 @@ class ClientInstances:
         now_ms = self._now_ms()
         if now_ms - max(instance.last_get_ms, instance.last_push_ms) >= instance.interval_ms:
             instance.last_get_ms = now_ms
-        elif instance.last_error not in _REPEATS_GET:
+        elif instance.last_error not in _SUBSCRIPTION_ERRORS:
             raise BrokerError(ErrorCode.throttling_quota_exceeded)
         instance.last_error = ErrorCode.none
         return instance
@@ -150,12 +160,15 @@ class ClientInstances:
             self._remove(instance_id)
 
     def _instance_of(self, request: Request, instance_id: UUID) -> ClientInstance:
-        """Return the instance, created or with a new subscription if the subscriptions have changed."""
+        """Return the instance. Create it if it is new, and renew its subscription if the subscriptions have changed."""
         subscriptions = self._subscriptions()
         instance = self._instances.get(instance_id)
-        if instance is None or instance.subscriptions is not subscriptions:
-            attributes = _attributes(request, instance_id) if instance is None else instance.attributes
+        if instance is None:
+            attributes = _attributes(request, instance_id)
             instance = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
+            self._bind(request.connection, instance_id)
+        elif instance.subscriptions is not subscriptions:
+            instance.subscribe(subscriptions)
             self._bind(request.connection, instance_id)
         self._instances.move_to_end(instance_id)
         instance.expires_ms = self._now_ms() + max(EXPIRY_MS, 3 * instance.interval_ms)

@@ -69,7 +69,7 @@ class ClientMetrics:
         self.pushes = self.bytes = self.dropped = 0
         self._can_read = True
 
-    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
+    async def receive(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
         """Store the values of a push.
 
         Raises:

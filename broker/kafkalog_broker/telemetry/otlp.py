@@ -16,8 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 MAX_MESSAGES = 20_000
 """Upper bound of resources, scopes, metrics, points and attributes in one push; 500 series with 10 attributes each have
-some 6,000. An empty message takes 2 bytes, but far more time to visit than to parse, so the size of the push does not
-bound the work."""
+some 6,000. An empty message has 2 bytes but takes far longer to visit than to parse, so the size of the push does
+not bound the time."""
 
 DELTA = 1  # AggregationTemporality
 _Field = FieldDescriptorProto
@@ -63,20 +63,20 @@ def points(data: bytes) -> Iterator[Point]:
     try:
         message = _metrics_data().FromString(data)
     except DecodeError as error:
-        raise ValueError(f"no metrics in OpenTelemetry's format: {error}") from None
+        raise ValueError(f"not metrics in OpenTelemetry's format: {error}") from None
     return _points(message)
 
 
 def _points(message: Any) -> Iterator[Point]:
-    left = MAX_MESSAGES
+    left = MAX_MESSAGES  # number of messages that may still be visited
 
     def counted(messages: Iterable[Any]) -> Iterator[Any]:
         nonlocal left
-        for one in messages:
+        for nested in messages:
             left -= 1
             if left < 0:
                 raise ValueError(f"more than {MAX_MESSAGES} resources, scopes, metrics, points and attributes")
-            yield one
+            yield nested
 
     for resource in counted(message.resource_metrics):
         for scope in counted(resource.scope_metrics):
@@ -84,7 +84,7 @@ def _points(message: Any) -> Iterator[Point]:
                 name, is_delta = metric.name, metric.sum.aggregation_temporality == DELTA
                 for point in counted(chain(metric.gauge.data_points, metric.sum.data_points)):
                     value = float(point.as_int if point.WhichOneof("either") == "as_int" else point.as_double)
-                    attributes = ",".join(f"{one.key}={_text(one.value)}" for one in counted(point.attributes))
+                    attributes = ",".join(f"{entry.key}={_text(entry.value)}" for entry in counted(point.attributes))
                     yield Point(name, attributes, value, is_delta)
 
 
@@ -99,14 +99,14 @@ def _metrics_data() -> Any:
     for name, fields in _MESSAGES.items():
         message = DescriptorProto(name=name)
         for field, (number, kind) in fields.items():
-            made = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
+            descriptor = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
             if isinstance(kind, int):
-                made.type = kind
+                descriptor.type = kind
             else:
-                made.type, made.type_name = _Field.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
-                made.label = _Field.LABEL_OPTIONAL if field in _SINGULAR else _Field.LABEL_REPEATED
+                descriptor.type, descriptor.type_name = _Field.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
+                descriptor.label = _Field.LABEL_OPTIONAL if field in _SINGULAR else _Field.LABEL_REPEATED
             if field in _EITHER:
-                made.oneof_index = 0
+                descriptor.oneof_index = 0
         if _EITHER & fields.keys():
             message.oneof_decl.add(name="either")
         file.message_type.append(message)

@@ -16,7 +16,7 @@ ATTRIBUTES = (
 )  # fmt: skip
 """Attributes of a client that a subscription may match."""
 
-MAX_SUBSCRIPTIONS = 200  # each request for a subscription is matched with all of them
+MAX_SUBSCRIPTIONS = 200  # limited because a new client is matched with each of them
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Control of a test's running broker: faults, clock, users."""
+"""Support of kafkalog_broker.testing: control of the broker process, faults, clock, users and certificates."""

@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = timedelta(days=1)
 SLACK = timedelta(hours=1)  # certificates are valid from this time ago, because clocks of containers may differ
+_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +55,15 @@ class Authority:
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime,
         extensions: Sequence[x509.ExtensionType], *, is_authority: bool = False,
     ) -> str:  # fmt: skip
-        own, number, begin = key.public_key(), x509.random_serial_number(), min(datetime.now(UTC), end) - SLACK
-        made = x509.CertificateBuilder(self._name, subject, own, number, begin, end)
-        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        public_key, serial_number = key.public_key(), x509.random_serial_number()
+        begin = min(datetime.now(UTC), end) - SLACK
+        builder = x509.CertificateBuilder(self._name, subject, public_key, serial_number, begin, end)
+        builder = builder.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         # Strict clients require the key identifiers (OpenSSL's X509_STRICT, Python's default since 3.13).
         ids = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(own), ids):
-            made = made.add_extension(extension, critical=False)
-        return made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-
-
-_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+        for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(public_key), ids):
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 def _common_name(name: str) -> x509.Name:

@@ -38,8 +38,8 @@ class FaultError(ValueError):
 
 
 Drop = Literal["before", "after"]
-"""When the connection is closed instead of responding: before or after the request is handled. After it, a client that
-retries executes the request twice."""
+"""When the connection is closed instead of responding: before or after the request is handled. With "after", a client
+that retries has the request executed twice."""
 
 
 @dataclass(slots=True)
@@ -96,8 +96,8 @@ class Faults:
     def changed(self) -> None:
         """Wrap the handlers while a fault can affect further requests, and unwrap them otherwise."""
         is_waiting = any(not fault.is_over for fault in self.all.values())
-        how = (lambda api: replace(api, handler=partial(self._handle, api))) if is_waiting else None
-        self._broker.apis.set_layer(Layer.FAULTS, how)
+        wrap = (lambda api: replace(api, handler=partial(self._handle, api))) if is_waiting else None
+        self._broker.apis.set_layer(Layer.FAULTS, wrap)
 
     def add(self, arguments: Mapping[str, Any]) -> int:
         """Add a fault and return its number.
@@ -151,25 +151,25 @@ class Faults:
             raise FaultError("a Fetch names its topics only at the beginning of a session: omit `topic`")
 
     async def _handle(self, api: Api, request: Request, broker: Broker) -> Any:
-        fault = self._met(request)
+        fault = self._next_fault(request)
         if fault is None:
-            return await api.respond(request, self._view(request))
+            return await api.respond(request, self._broker_for(request))
         _log.info("injecting a fault into %s of %s: %s", api_name(api.key), request.connection, fault)
         if fault.delay_ms:
             await asyncio.sleep(fault.delay_ms / 1000)
         if fault.drop == "before":
             raise ConnectionClosed("an injected fault", logging.INFO)
         if fault.error is not None:
-            return await self._refused(api, request, fault.error, fault.topic)
+            return await self._respond_with_error(api, request, fault.error, fault.topic)
         response = await api.respond(request, self._broker)
         if fault.drop == "after":
             raise ConnectionClosed("an injected fault, after the request was handled", logging.INFO)
         return response
 
-    def _met(self, request: Request) -> InjectedFault | None:
-        """Return the fault that affects this request, if any. Errors of the look-up of a log are not included."""
+    def _next_fault(self, request: Request) -> InjectedFault | None:
+        """Return the fault that affects this request, or None. Faults that the look-up of a log raises do not count."""
         for fault in self.waiting(request.api_key, request.client_id):
-            if _is_of_a_log(fault, request):
+            if _is_raised_by_log(fault, request):
                 continue
             if fault.topic is not None:
                 topic = self._broker.topics.get(fault.topic)
@@ -180,15 +180,16 @@ class Faults:
                 return fault
         return None
 
-    def _view(self, request: Request) -> Broker:
-        """Return the broker for the handler: if such a fault may occur, one whose look-up of logs fails."""
+    def _broker_for(self, request: Request) -> Broker:
+        """Return the broker for the handler: one whose look-up of logs fails if a fault requires that."""
         waiting = self.waiting(request.api_key, request.client_id)
-        faults = [fault for fault in waiting if _is_of_a_log(fault, request)]
-        return _Refusing(self._broker, faults) if faults else self._broker
+        faults = [fault for fault in waiting if _is_raised_by_log(fault, request)]
+        return _FaultyBroker(self._broker, faults) if faults else self._broker
 
-    async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
+    async def _respond_with_error(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
         if api.key in BY_LOG:
-            return await api.respond(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
+            fault = InjectedFault(api.key, error=code, times=None)
+            return await api.respond(request, _FaultyBroker(self._broker, [fault]))
         if api.key == METADATA:
             assert topic is not None
             return _with_error(await api.respond(request, self._broker), request, topic, code)
@@ -196,16 +197,16 @@ class Faults:
         if topic is None or api.key not in BY_TOPICS:
             return await api.respond_to_error(request, code)
         known = self._broker.topics.get(topic)
-        own: list[Any] = []
+        affected: list[Any] = []
         others: list[Any] = []
         for struct in request.entity.topics:
             name = getattr(struct, "name", None) or struct.topic_id
             is_affected = names_topic(name, topic, None if known is None else known.id)
-            (own if is_affected else others).append(struct)
-        refused = await api.respond_to_error(_of_topics(request, own), code)
+            (affected if is_affected else others).append(struct)
+        refused = await api.respond_to_error(_with_topics(request, affected), code)
         if not others:
             return refused
-        response = await api.respond(_of_topics(request, others), self._broker)
+        response = await api.respond(_with_topics(request, others), self._broker)
         return response._replace(topics=response.topics + refused.topics)
 
 
@@ -214,20 +215,20 @@ def names_topic(entity: Any, topic: str, topic_id: Any) -> bool:
     if isinstance(entity, str):
         return entity == topic
     if isinstance(entity, list | tuple):
-        return any(names_topic(one, topic, topic_id) for one in entity)
+        return any(names_topic(item, topic, topic_id) for item in entity)
     if isinstance(entity, StructValue):
         return any(names_topic(getattr(entity, name), topic, topic_id) for name in entity._fields)
-    if hasattr(entity, "topics"):  # Produce's own
+    if hasattr(entity, "topics"):  # ProduceRequest
         return any(names_topic(name, topic, topic_id) for name, _ in entity.topics)
     return topic_id is not None and bool(entity == topic_id)
 
 
-def _is_of_a_log(fault: InjectedFault, request: Request) -> bool:
+def _is_raised_by_log(fault: InjectedFault, request: Request) -> bool:
     return fault.error is not None and fault.topic is not None and request.api_key in BY_LOG
 
 
-class _Refusing(Broker):
-    """A broker whose look-up of logs fails for some topics or all; it shares everything else with the real one."""
+class _FaultyBroker(Broker):
+    """A broker whose look-up of logs fails for some topics or all. It shares all other state with the real broker."""
 
     def __init__(self, broker: Broker, faults: list[InjectedFault]) -> None:
         self.__dict__ = dict(broker.__dict__)
@@ -244,7 +245,7 @@ class _Refusing(Broker):
         return self._real.log(topic, partition)
 
 
-def _of_topics(request: Request, topics: list[Any]) -> Request:
+def _with_topics(request: Request, topics: list[Any]) -> Request:
     return replace(request, entity=request.entity._replace(topics=tuple(topics)))
 
 

@@ -29,12 +29,12 @@ MISSING = (
 )
 
 
-def karapace() -> str | None:
+def karapace_interpreter() -> str | None:
     """Return the interpreter that runs Karapace, or None if there is none."""
-    named = os.environ.get(INTERPRETER)
-    if named is None:
+    configured = os.environ.get(INTERPRETER)
+    if configured is None:
         return sys.executable if find_spec("karapace") else None
-    return shutil.which(named)
+    return shutil.which(configured)
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def running_registry(bootstrap: str, log_file: Path) -> Iterator[str]:
     Raises:
         RuntimeError: If Karapace is missing, ends, or does not respond in time.
     """
-    python = karapace()
+    python = karapace_interpreter()
     if python is None:
         raise RuntimeError(MISSING)
     with log_file.open("ab") as log:
@@ -77,8 +77,8 @@ def _wait_until_primary(process: subprocess.Popen[bytes], url: str, log_file: Pa
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(f"{url}/_health", timeout=5) as answer:
-                status = json.load(answer)["status"]
+            with urllib.request.urlopen(f"{url}/_health", timeout=5) as response:
+                status = json.load(response)["status"]
             if status["schema_registry_ready"] and status["schema_registry_is_primary"]:
                 return
             state = str(status)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM_MECHANISMS
-from kafkalog_broker.security.scram import MIN_ITERATIONS, salted
+from kafkalog_broker.security.scram import MIN_ITERATIONS, salt_password
 from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
 from kafkalog_broker.testing_support.signed_tokens import SignedTokens
 
@@ -53,9 +53,9 @@ class SecurityForTests:
 
     def properties(self) -> dict[str, str]:
         """Return the properties of the broker, except its listeners."""
-        found: dict[str, str] = {}
+        properties: dict[str, str] = {}
         if self.protocol in TLS_PROTOCOLS:
-            found |= {
+            properties |= {
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.key": self._server.key,
                 "ssl.keystore.certificate.chain": self._server.chain,
@@ -64,18 +64,18 @@ class SecurityForTests:
                 "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/,DEFAULT",
             }
         if self._requires_certificates:
-            found["ssl.client.auth"] = "required"
+            properties["ssl.client.auth"] = "required"
         if self.protocol in SASL_PROTOCOLS:
             known = {**self.users, ADMIN: self._admin_password}
             options = " ".join(f"user_{name}={_quoted(password)}" for name, password in known.items())
-            found |= {
+            properties |= {
                 "sasl.enabled.mechanisms": ",".join((PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)),
                 "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
                 "sasl.oauthbearer.expected.issuer": ISSUER,
                 "sasl.oauthbearer.expected.audience": AUDIENCE,
                 f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {options};",
             }
-        return found
+        return properties
 
     def scram_users(self) -> list[str]:
         """Return the values of --add-scram."""
@@ -93,21 +93,21 @@ class SecurityForTests:
         Raises:
             KeyError: If there is no such user.
         """
-        found: dict[str, Any] = {"security.protocol": self.protocol}
+        settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.protocol in TLS_PROTOCOLS:
-            found["ssl.ca.pem"] = self.certificate
+            settings["ssl.ca.pem"] = self.certificate
         if self._requires_certificates:
             own = self.issued(self._name(user))
-            found |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
+            settings |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
         if self.protocol in SASL_PROTOCOLS:
             name = self._name(user)
-            found["sasl.mechanism"] = mechanism
+            settings["sasl.mechanism"] = mechanism
             if mechanism == OAUTHBEARER:
                 self.password(name)
-                found["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
             else:
-                found |= {"sasl.username": name, "sasl.password": self.password(name)}
-        return found
+                settings |= {"sasl.username": name, "sasl.password": self.password(name)}
+        return settings
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
         """Return the TLS context for clients that accept one (kafka-python, aiokafka) and for sockets; None without
@@ -159,7 +159,7 @@ class SecurityForTests:
 def _add_scram(mechanism: str, name: str, password: str) -> str:
     """Return a value of --add-scram. It has the salted password, because a plain one could contain any character."""
     salt = secrets.token_bytes(16)
-    key = salted(mechanism, password, salt, MIN_ITERATIONS)
+    key = salt_password(mechanism, password, salt, MIN_ITERATIONS)
     return f'{mechanism}=[name="{name}",salt={_base64(salt)},saltedpassword={_base64(key)}]'
 
 

@@ -1,7 +1,7 @@
-"""Checks an EndTxn request against the state of the transaction (Kafka's TransactionCoordinator.endTransaction).
+"""Check of an EndTxn request against the state of the transaction (Kafka's TransactionCoordinator.endTransaction).
 
-With transaction version CLASSIC the epoch of the request must be the producer's. The outcome that the last transaction
-has had may be requested again.
+With transaction version CLASSIC the epoch of the request must be the epoch of the producer. After a transaction has
+ended, a request for the same outcome is accepted as a repetition.
 
 With EPOCH_BUMP (KIP-890) each end increments the epoch, so a repeated request, whose epoch is one lower, differs from a
 new one:
@@ -36,7 +36,7 @@ def must_prepare_end(
     state, bumps_epoch = metadata.state, client_version >= EPOCH_BUMP
     is_current = metadata.producer_epoch == producer.epoch
     is_repeated = bumps_epoch and metadata.producer_epoch == producer.epoch + 1
-    # The response to an end with the last epoch contained the next producer id with epoch 0.
+    # The response to a request with the last epoch contains the next producer ID with epoch 0.
     is_repeated_with_last_epoch = (
         bumps_epoch
         and metadata.previous_producer_id == producer.producer_id
@@ -44,7 +44,7 @@ def must_prepare_end(
         and metadata.producer_epoch == 0
     )
     if producer.producer_id != metadata.producer_id and not is_repeated_with_last_epoch:
-        raise metadata.wrong_producer_id(producer.producer_id)
+        raise metadata.wrong_producer_id_error(producer.producer_id)
     if state in (TransactionState.ONGOING, TransactionState.EMPTY) or not bumps_epoch:
         is_valid_epoch = is_current
     elif state.is_prepared:
@@ -52,7 +52,7 @@ def must_prepare_end(
     else:
         is_valid_epoch = is_repeated or is_repeated_with_last_epoch or is_current
     if not is_valid_epoch:
-        raise metadata.fenced(producer.epoch)
+        raise metadata.fenced_error(producer.epoch)
     is_new = not (is_repeated or is_repeated_with_last_epoch)
     if state is TransactionState.ONGOING:
         return True
@@ -61,7 +61,7 @@ def must_prepare_end(
     if bumps_epoch and not commit and state.may_expire and (is_new or state is TransactionState.EMPTY):
         return True  # the producer cannot know whether any part of its transaction has arrived
     if (state, commit) in _PREPARED:
-        raise metadata.concurrent()
+        raise metadata.concurrent_error()
     what = f"there is nothing to {'commit' if commit else 'abort'}"
     raise BrokerError(
         ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {what}"

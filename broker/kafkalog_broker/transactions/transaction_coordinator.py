@@ -1,12 +1,12 @@
-"""The transaction coordinator, which manages transactional ids and persists them in __transaction_state (Kafka's
+"""The transaction coordinator, which manages transactional IDs and persists them in __transaction_state (Kafka's
 TransactionCoordinator and TransactionStateManager).
 
-A transactional id belongs to one partition of __transaction_state. If that partition is on another broker, requests
+A transactional ID belongs to one partition of __transaction_state. If that partition is on another broker, requests
 fail with NOT_COORDINATOR.
 
 A change is applied in memory only after it was written to __transaction_state. A transaction ends in three steps: its
-outcome is prepared, markers are written into its partitions, and it is completed. `TransactionEnds` does the second and
-third step for all `prepared` transactions, including the ones that were prepared before a crash.
+outcome is prepared, markers are written into its partitions, and it is completed. `TransactionEnds` makes the second
+and third step for all `prepared` transactions, including those that were prepared before a crash.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnflushedRecord:
-    """A record that is not on disk: a flush of `log` up to the offset `end` writes it."""
+    """A record that is not on disk until `log` is flushed up to the offset `end`."""
 
     log: Log
     end: int
 
 
 class TransactionCoordinator:
-    """The transactional ids of this broker. Not thread-safe; call from the event loop. No method waits."""
+    """The transactional IDs of this broker. Not thread-safe; call from the event loop. No method waits."""
 
     def __init__(
         self,
@@ -66,59 +66,59 @@ class TransactionCoordinator:
 
         Args:
             state_log: The topic __transaction_state.
-            new_producer_id: Returns an unused producer id; raises OSError.
+            new_producer_id: Returns an unused producer ID; raises OSError.
             flushes: Flushes of `state_log`; None if it is never flushed.
         """
         self.config = config
         self._clock = clock
         self.runtime: CoordinatorRuntime[Transactions, TransactionShard] = CoordinatorRuntime(
-            state_log, load, self._serve
+            state_log, load, self._create_shard
         )
-        self._prepared: dict[str, None] = {}  # transactional ids, the oldest first
+        self._prepared: dict[str, None] = {}  # transactional IDs, the oldest first
         self._flushes = flushes
         self._unflushed_ends: dict[str, int] = {}
-        """By transactional id, the offset up to which its partition must be flushed; empty without flush.messages=1."""
+        """By transactional ID, the offset up to which its partition must be flushed; empty without flush.messages=1."""
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         started_ms = clock.monotonic_ms()
         self._next_abort_ms = started_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._next_expiry_ms = started_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
 
-    def _serve(self, partition: int, loaded: Transactions) -> TransactionShard:
+    def _create_shard(self, partition: int, loaded: Transactions) -> TransactionShard:
         self._note_unflushed(partition, loaded)
         return TransactionShard(loaded, self._prepared)
 
     def close_all(self) -> None:
-        """Forget all transactional ids, because __transaction_state was deleted."""
-        self.runtime.remove_all()
+        """Unload all transactional IDs, because __transaction_state was deleted."""
+        self.runtime.unload_all()
         self._prepared.clear()
 
     def shutdown(self) -> None:
-        """Answer everything with COORDINATOR_NOT_AVAILABLE. The next start completes prepared transactions."""
+        """Fail all further requests with COORDINATOR_NOT_AVAILABLE. The next start completes prepared transactions."""
         self.runtime.stop()
         self.close_all()
 
     def _partition_of(self, transactional_id: str) -> int:
-        """Return the partition of an id. Raises BrokerError not_coordinator if it is on another broker."""
+        """Return the partition of an ID. Raises BrokerError not_coordinator if it is on another broker."""
         partition = self.runtime.partition_for(transactional_id)
         if partition not in self.runtime.log.owned():
             self.runtime.check_running()
-            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
+            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not on this broker")
         return partition
 
     def _shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard of an id. Raises BrokerError coordinator_load_in_progress, not_coordinator or
+        """Return the shard of an ID. Raises BrokerError coordinator_load_in_progress, not_coordinator or
         coordinator_not_available."""
         return self.runtime.get(self._partition_of(transactional_id))
 
     def write(self, metadata: TransactionMetadata, *, is_awaited: bool = True) -> None:
-        """Write the metadata of a transactional id, and apply it.
+        """Write the metadata of a transactional ID, and apply it.
 
         Args:
             is_awaited: See `CoordinatorLog.append`.
 
         Raises:
-            BrokerError: If it cannot be written; then nothing has changed.
+            BrokerError: If the metadata cannot be written; then nothing has changed.
         """
         transactional_id = metadata.transactional_id
         partition = self._partition_of(transactional_id)
@@ -127,20 +127,19 @@ class TransactionCoordinator:
             self._note_unflushed(partition, [transactional_id])
 
     def _note_unflushed(self, partition: int, transactional_ids: Iterable[str]) -> None:
-        """Note that the last records of these ids may not be on disk."""
+        """Remember that the last records of these IDs may not be on disk."""
         if self._flushes is not None and self._flushes.registered:
             end = self.runtime.log.log(partition).log_end_offset
             self._unflushed_ends.update(dict.fromkeys(transactional_ids, end))
 
     def unflushed(self, transactional_id: str) -> UnflushedRecord | None:
-        """Return the last record of a transactional id if it is not on disk although flush.messages is 1.
+        """Return the last record of a transactional ID if it is not on disk although flush.messages is 1.
 
-        A batch or a marker of the transaction must not be appended before it is. Otherwise a flush of the batch's log
-        could put the batch on disk, while a power cut loses the record according to which it belongs to the
-        transaction.
+        Until then, no batch and no marker of the transaction may be appended. Otherwise a flush of another log could
+        put the batch on disk, while a power cut loses the record that adds the partition to the transaction.
 
         Raises:
-            BrokerError: coordinator_not_available, if the log is not here.
+            BrokerError: coordinator_not_available, if the log is not on this broker.
         """
         end = self._unflushed_ends.get(transactional_id)
         if end is None:
@@ -151,27 +150,27 @@ class TransactionCoordinator:
         del self._unflushed_ends[transactional_id]
         return None
 
-    def served(self) -> list[TransactionMetadata]:
-        """Return the metadata of all ids in partitions that are loaded."""
-        return [metadata for shard in self.runtime.served().values() for metadata in shard.transactions.values()]
+    def loaded_metadata(self) -> list[TransactionMetadata]:
+        """Return the metadata of all IDs in partitions that are loaded."""
+        return [metadata for shard in self.runtime.loaded_shards().values() for metadata in shard.transactions.values()]
 
-    def all(self) -> list[TransactionMetadata]:
-        """Return the metadata of all ids, after loading partitions that are not loaded. Raises as
-        `CoordinatorRuntime.all`."""
-        return [metadata for shard in self.runtime.all() for metadata in shard.transactions.values()]
+    def all_metadata(self) -> list[TransactionMetadata]:
+        """Return the metadata of all IDs, after loading partitions that are not loaded. Raises as
+        `CoordinatorRuntime.all_shards`."""
+        return [metadata for shard in self.runtime.all_shards() for metadata in shard.transactions.values()]
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Return the metadata of an id. Raises BrokerError as `end`, but transactional_id_not_found if it is
+        """Return the metadata of an ID. Raises BrokerError as `end`, but transactional_id_not_found if it is
         unknown."""
         try:
-            return self._known(transactional_id)
+            return self._existing_metadata(transactional_id)
         except BrokerError as error:
             if error.code is not ErrorCode.invalid_producer_id_mapping:
                 raise
             raise BrokerError(ErrorCode.transactional_id_not_found, error.what) from None
 
-    def _known(self, transactional_id: str) -> TransactionMetadata:
-        """Return the metadata of an id. Raises BrokerError invalid_request, invalid_producer_id_mapping, and as
+    def _existing_metadata(self, transactional_id: str) -> TransactionMetadata:
+        """Return the metadata of an ID. Raises BrokerError invalid_request, invalid_producer_id_mapping, and as
         `_shard_of`."""
         if not transactional_id:
             raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
@@ -185,12 +184,12 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """Return producer id and epoch for a producer that starts.
+        """Return producer ID and epoch for a producer that starts.
 
         An open transaction is prepared to be aborted, and the request fails with concurrent_transactions.
 
         Args:
-            expected: Current id and epoch of a producer that continues after an error (KIP-360).
+            expected: Current ID and epoch of a producer that continues after an error (KIP-360).
 
         Raises:
             BrokerError: invalid_request, invalid_transaction_timeout, concurrent_transactions, producer_fenced, or an
@@ -212,15 +211,21 @@ class TransactionCoordinator:
                 producer_epoch=NO_PRODUCER_EPOCH, timeout_ms=timeout_ms, last_update_ms=now_ms,
             )  # fmt: skip
         elif expected is not None and not _is_expected(metadata, expected):
-            raise metadata.fenced(expected.epoch)
+            raise metadata.fenced_error(expected.epoch)
         if metadata.state.is_prepared:
-            raise metadata.concurrent()
+            raise metadata.concurrent_error()
         if metadata.state is TransactionState.ONGOING:
-            raise self._prepare(metadata, now_ms).concurrent()
+            prepared = self._prepare(metadata, now_ms)
+            raise prepared.concurrent_error()
         expected_epoch = None if expected is None else expected.epoch
         new = metadata.with_producer(timeout_ms, expected_epoch, now_ms, self._next_producer_id)
         self.write(new)
-        _log.info("%.200r starts with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
+        _log.info(
+            "transactional id %.200r: a producer starts with producer id %d, epoch %d",
+            transactional_id,
+            new.producer_id,
+            new.producer_epoch,
+        )
         return new.producer
 
     def _next_producer_id(self) -> int:
@@ -254,7 +259,7 @@ class TransactionCoordinator:
             BrokerError: invalid_request, invalid_producer_id_mapping, producer_fenced, concurrent_transactions, or an
                 error of a coordinator that is not ready.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         self._check_producer(metadata, producer)
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
             return
@@ -265,7 +270,7 @@ class TransactionCoordinator:
     ) -> dict[TopicPartition, ErrorCode]:
         """Return `none` for partitions in the open transaction, and transaction_abortable for others. Raises as
         `add_partitions`."""
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         self._check_producer(metadata, producer)
         return {
             partition: ErrorCode.none if partition in metadata.partitions else ErrorCode.transaction_abortable
@@ -274,17 +279,17 @@ class TransactionCoordinator:
 
     def _check_producer(self, metadata: TransactionMetadata, producer: ProducerIdAndEpoch) -> None:
         if producer.producer_id != metadata.producer_id:
-            raise metadata.wrong_producer_id(producer.producer_id)
+            raise metadata.wrong_producer_id_error(producer.producer_id)
         if producer.epoch != metadata.producer_epoch:
-            raise metadata.fenced(producer.epoch)
+            raise metadata.fenced_error(producer.epoch)
         if metadata.state.is_prepared:
-            raise metadata.concurrent()
+            raise metadata.concurrent_error()
 
     def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition,
         operation: SupportedOperation,
     ) -> None:  # fmt: skip
-        """Check that a partition is in the open transaction, or add it if `operation` says so.
+        """Check that a partition is in the open transaction. With ADD_PARTITION, add the partition if it is not.
 
         Raises:
             BrokerError: invalid_producer_id_mapping, invalid_producer_epoch, concurrent_transactions, one of NOT_READY,
@@ -311,12 +316,12 @@ class TransactionCoordinator:
         """Prepare to commit or abort a transaction; `TransactionEnds.complete` does the rest.
 
         Returns:
-            Producer id and epoch with which the producer continues: with EPOCH_BUMP the next epoch.
+            Producer ID and epoch with which the producer continues: with EPOCH_BUMP the next epoch.
 
         Raises:
             BrokerError: As `add_partitions`, or invalid_txn_state.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         if not must_prepare_end(metadata, producer, commit=commit, client_version=client_version):
             return metadata.producer
         now_ms = self._clock.now_ms()
@@ -324,7 +329,7 @@ class TransactionCoordinator:
 
     @property
     def prepared(self) -> list[str]:
-        """Transactional ids with a prepared transaction, the oldest first."""
+        """Transactional IDs with a prepared transaction, the oldest first."""
         return list(self._prepared)
 
     def is_prepared(self, transactional_id: str) -> bool:
@@ -337,9 +342,9 @@ class TransactionCoordinator:
             The partitions that have the marker now or do not need it any more.
 
         Raises:
-            BrokerError: If the id is not here.
+            BrokerError: If the ID is not on this broker.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         marker = EndMarker(
             *metadata.producer, commit=metadata.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=self.runtime.log.leader_epoch(self._partition_of(transactional_id)),
@@ -357,17 +362,21 @@ class TransactionCoordinator:
             self._write_marker(partition, marker)
         except BrokerError as error:
             if error.code is ErrorCode.unknown_topic_or_partition:
-                _log.info("%.200r: %s has been deleted and needs no marker", transactional_id, partition)
+                _log.info(
+                    "transactional id %.200r: %s has been deleted and needs no marker", transactional_id, partition
+                )
             elif error.code in (ErrorCode.invalid_producer_epoch, ErrorCode.transaction_coordinator_fenced):
-                # A newer marker can only be one that an administrator has written. It has ended the transaction.
-                _log.warning("%.200r: %s refuses the marker: %s", transactional_id, partition, error)
+                # The partition has a newer marker. Only an administrator can have written it, to end the transaction.
+                _log.warning("transactional id %.200r: %s refuses the marker: %s", transactional_id, partition, error)
             else:
-                _log.info("%.200r: the marker of %s is retried: %s", transactional_id, partition, error)
+                _log.info(
+                    "transactional id %.200r: the marker of %s is retried: %s", transactional_id, partition, error
+                )
                 return False
         return True
 
     def complete(self, transactional_id: str, marked: Iterable[TopicPartition]) -> bool:
-        """Complete a prepared transaction, if no marker is outstanding.
+        """Complete a prepared transaction if no marker is outstanding.
 
         Args:
             marked: Partitions whose marker is on disk. Their marker is not written again by this process.
@@ -376,9 +385,9 @@ class TransactionCoordinator:
             False if a marker is outstanding.
 
         Raises:
-            BrokerError: If the id is not here or the completion cannot be written.
+            BrokerError: If the ID is not on this broker or the completion cannot be written.
         """
-        metadata = self._known(transactional_id)
+        metadata = self._existing_metadata(transactional_id)
         # Not persisted: after a crash these partitions get a second marker, which has no effect.
         metadata = replace(metadata, partitions=metadata.partitions.difference(marked))
         self._shard_of(transactional_id).transactions[transactional_id] = metadata
@@ -389,7 +398,7 @@ class TransactionCoordinator:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Abort timed out transactions and remove expired transactional ids, each at its interval."""
+        """Abort timed out transactions and remove expired transactional IDs, each at its interval."""
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms >= self._next_abort_ms:
             self._next_abort_ms = monotonic_ms + self.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -399,19 +408,27 @@ class TransactionCoordinator:
             self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> None:
-        for metadata in self.served():
+        for metadata in self.loaded_metadata():
             if metadata.state is not TransactionState.ONGOING or metadata.start_ms + metadata.timeout_ms >= now_ms:
                 continue
             try:
                 self._prepare(metadata, now_ms)
             except BrokerError as error:
-                _log.warning("%.200r timed out and cannot be aborted: %s", metadata.transactional_id, error)
+                _log.warning(
+                    "transactional id %.200r: the transaction timed out and cannot be aborted: %s",
+                    metadata.transactional_id,
+                    error,
+                )
             else:
-                _log.info("%.200r timed out after %d ms", metadata.transactional_id, metadata.timeout_ms)
+                _log.info(
+                    "transactional id %.200r: the transaction timed out after %d ms",
+                    metadata.transactional_id,
+                    metadata.timeout_ms,
+                )
 
     def _remove_expired(self, now_ms: int) -> None:
         last_valid_ms = now_ms - self.config.transactional_id_expiration_ms
-        for partition, shard in self.runtime.served().items():
+        for partition, shard in self.runtime.loaded_shards().items():
             expired = [
                 TransactionTombstone(metadata.transactional_id)
                 for metadata in shard.transactions.values()
@@ -427,10 +444,10 @@ class TransactionCoordinator:
 
 
 def _is_expected(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Return whether a producer that continues after an error has an id that it may have."""
+    """Return whether `expected` may be the ID of a producer that continues after an error (KIP-360)."""
     return (
         metadata.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == metadata.producer_id
-        # The last epoch of its previous id was exhausted, and the response with the new id was lost.
+        # The epochs of its previous ID are exhausted, and it did not receive the response with the new ID.
         or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
     )

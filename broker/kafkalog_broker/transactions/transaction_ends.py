@@ -1,4 +1,4 @@
-"""Completes prepared transactions, in an order that survives crashes and power cuts.
+"""Completion of prepared transactions, in an order that survives crashes and power cuts.
 
 The outcome, the markers and the completion are written in this order. With the default flush policy all of them are in
 the page cache before the response to the producer, so a transaction that `kill -9` interrupts is completed by the next
@@ -21,24 +21,24 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.1  # delay before outstanding markers are retried; clients wait as long after CONCURRENT_TRANSACTIONS
+_RETRY_S = 0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
 
 
 class TransactionEnds:
     """Writes the markers of prepared transactions and completes them. Not thread-safe; call from the event loop."""
 
     def __init__(self, coordinator: TransactionCoordinator, log_of: LogOf, flushes: LogFlushes) -> None:
-        """`flushes` must be the ones of the coordinator."""
+        """`flushes` must be those of the coordinator."""
         self._coordinator = coordinator
         self._log_of = log_of
         self._flushes = flushes
-        self._running: dict[str, asyncio.Event] = {}  # completions by transactional id; the event is set at their end
+        self._running: dict[str, asyncio.Event] = {}  # by transactional ID: set when the running completion ends
         self._timer: asyncio.TimerHandle | None = None
         self._completing_all: asyncio.Task[None] | None = None
         self._is_stopped = False
 
     async def flush(self, transactional_id: str) -> None:
-        """Return when the last record of a transactional id is on disk, or if flush.messages is not 1.
+        """Return when the last record of a transactional ID is on disk, or if flush.messages is not 1.
 
         Raises:
             BrokerError: If it cannot be flushed, with the error code for clients.
@@ -64,7 +64,9 @@ class TransactionEnds:
         try:
             is_complete = await self._try_complete(transactional_id)
         except BrokerError as error:
-            _log.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
+            _log.warning(
+                "transactional id %.200r: the transaction cannot be completed yet: %s", transactional_id, error
+            )
             is_complete = False
         finally:
             del self._running[transactional_id]
@@ -88,7 +90,7 @@ class TransactionEnds:
             if marked_log.config.flush_messages == EVERY_APPEND:
                 flushes.append(self._flushes.flush(marked_log, marked_log.log_end_offset))
         if flushes:
-            # A failure takes the log offline. The marker is written again when the log is back.
+            # A failure takes the log offline. The marker is written again when the log is online again.
             await asyncio.gather(*flushes)
             if not coordinator.is_prepared(transactional_id):
                 return True

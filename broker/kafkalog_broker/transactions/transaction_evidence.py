@@ -1,5 +1,5 @@
-"""Facts about transactions that logs still contain after an unclean start: open transactions, the producers of
-transactions, the outcomes in __transaction_state, and the markers of a producer.
+"""Evidence about transactions in the logs after an unclean start: the states of producers, open transactions, the
+outcomes in __transaction_state, and markers.
 
 Functions that read segments block, and raise OSError.
 """
@@ -28,7 +28,7 @@ from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
 from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
-_CLOCK_SLACK_MS = 3600 * 1000  # how far the clock of a file system may be behind the broker's
+_CLOCK_SLACK_MS = 3600 * 1000  # largest assumed delay of a file system's clock behind the broker's clock
 
 _COMMIT_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _COMPLETE_STATES = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
@@ -55,21 +55,21 @@ class ProducerInLog(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerStates:
-    """States of the producers of transactions in all logs: those with an open transaction, and all by producer id."""
+    """States of transactional producers in all logs: those with an open transaction, and all states by producer ID."""
 
-    open: list[ProducerInLog] = field(default_factory=list)
+    with_open_transaction: list[ProducerInLog] = field(default_factory=list)
     by_producer_id: dict[int, list[ProducerInLog]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
-        """Collect the states of these producers, and of all that have an open transaction."""
+    def collect(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
+        """Collect the states of these producers, and of all producers with an open transaction."""
         states = cls()
         considered = [log for log in logs if not log.is_follower and log.topic != TRANSACTION_TOPIC]
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.transaction_first_offset != NO_TRANSACTION:
-                    states.open.append(ProducerInLog(log, producer))
-        wanted = producer_ids.union(state.producer.id for state in states.open)
+                    states.with_open_transaction.append(ProducerInLog(log, producer))
+        wanted = producer_ids.union(state.producer.id for state in states.with_open_transaction)
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.id in wanted:
@@ -80,7 +80,7 @@ class ProducerStates:
         return self.by_producer_id.get(producer_id, [])
 
     def highest_epoch(self, producer_id: int) -> int:
-        """Return the highest epoch of a producer id in any log, or NO_PRODUCER_EPOCH."""
+        """Return the highest epoch of a producer ID in any log, or NO_PRODUCER_EPOCH."""
         return max((state.producer.epoch for state in self.of_producer(producer_id)), default=NO_PRODUCER_EPOCH)
 
 
@@ -88,13 +88,13 @@ class Outcome(NamedTuple):
     """Outcome of a transaction according to a record of __transaction_state.
 
     Attributes:
-        batches_by: Producer id and epoch of the batches of the transaction.
-        partitions: None if the record does not contain them any more.
+        producer: Producer ID and epoch in the batches of the transaction.
+        partitions: Partitions of the transaction; None if the record does not contain them any more.
         decided_ms: Time of the record, by the broker's clock.
         bumps_epoch: Whether the marker has the next epoch (KIP-890).
     """
 
-    batches_by: ProducerIdAndEpoch
+    producer: ProducerIdAndEpoch
     commit: bool
     partitions: frozenset[TopicPartition] | None
     decided_ms: int
@@ -127,26 +127,26 @@ def read_outcomes(batches: Iterable[CoordinatorBatch], producer_ids: set[int]) -
                 )  # fmt: skip
 
 
-class Written(NamedTuple):
-    """A marker of a producer in a log, or consecutive batches with one epoch, for which `commit` is None."""
+class MarkerOrBatches(NamedTuple):
+    """A marker of a producer in a log; or consecutive batches with the same epoch, if `commit` is None."""
 
     epoch: int
     commit: bool | None
     timestamp: int
 
 
-def last_marker(log: Log, producer_id: int, since_ms: int) -> Written | None:
+def last_marker(log: Log, producer_id: int, since_ms: int) -> MarkerOrBatches | None:
     """Return the last marker of a producer in a log, if it was written at or after `since_ms`.
 
-    Reads backwards up to the first segment file that was not modified since then. The timestamps of records are not
-    used for that, because clients choose them.
+    Reads segments backwards until one whose file was not modified since then. The timestamps of records are not used
+    for this, because clients choose them.
     """
     for segment in reversed(log.segments):
         if os.stat(segment.log_path).st_mtime_ns // 1_000_000 + _CLOCK_SLACK_MS < since_ms:
             return None
-        for written in reversed(_written_in(segment, producer_id)):
-            if written.commit is not None:
-                return written if written.timestamp >= since_ms else None
+        for entry in reversed(_markers_and_batches(segment, producer_id)):
+            if entry.commit is not None:
+                return entry if entry.timestamp >= since_ms else None
     return None
 
 
@@ -156,31 +156,31 @@ def outcome_by_next_epoch(log: Log, producer_id: int, epoch: int) -> bool | None
 
     Reads backwards up to the last batch with this epoch.
     """
-    found = list[Written]()
+    entries: list[MarkerOrBatches] = []
     for segment in reversed(log.segments):
-        found = _written_in(segment, producer_id) + found
-        if found and found[0].epoch <= epoch:
+        entries = _markers_and_batches(segment, producer_id) + entries
+        if entries and entries[0].epoch <= epoch:
             break
     epoch_of_last_batches = NO_PRODUCER_EPOCH
-    for written in found:
-        if written.commit is None:
-            epoch_of_last_batches = written.epoch
-        elif (epoch_of_last_batches, written.epoch) == (epoch, epoch + 1):
-            return written.commit
+    for entry in entries:
+        if entry.commit is None:
+            epoch_of_last_batches = entry.epoch
+        elif (epoch_of_last_batches, entry.epoch) == (epoch, epoch + 1):
+            return entry.commit
     return None
 
 
-def _written_in(segment: LogSegment, producer_id: int) -> list[Written]:
+def _markers_and_batches(segment: LogSegment, producer_id: int) -> list[MarkerOrBatches]:
     """Return the markers and batches of a producer in a segment, in order."""
-    found = list[Written]()
+    entries: list[MarkerOrBatches] = []
     with descriptor(segment.log_path) as fd:
         for window, _ in header_windows(DescriptorFile(fd), min(segment.size, os.fstat(fd).st_size)):
             for row in (window.table[:, HeaderColumn.PRODUCER_ID] == producer_id).nonzero()[0].tolist():
                 header = window.header(row)
                 if not header.is_control:
-                    if not found or found[-1][:2] != (header.producer_epoch, None):
-                        found.append(Written(header.producer_epoch, None, header.max_timestamp))
+                    if not entries or entries[-1][:2] != (header.producer_epoch, None):
+                        entries.append(MarkerOrBatches(header.producer_epoch, None, header.max_timestamp))
                 elif header.record_count > 0 and (marker := read_marker(window.batch(row))) is not None:
                     is_commit = marker.control_type is ControlType.COMMIT
-                    found.append(Written(header.producer_epoch, is_commit, header.max_timestamp))
-    return found
+                    entries.append(MarkerOrBatches(header.producer_epoch, is_commit, header.max_timestamp))
+    return entries

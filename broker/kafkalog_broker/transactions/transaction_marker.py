@@ -36,13 +36,15 @@ transaction_coordinator_fenced if a newer marker exists. After any other error t
 
 
 def marker_writer(offsets: GroupCoordinator, log_of: LogOf, clock: Clock) -> WriteMarker:
-    """Return a function that writes markers into partitions of this broker. A marker in __consumer_offsets also commits
-    or drops the offsets of the transaction."""
+    """Return a function that writes markers into partitions of this broker.
+
+    A marker in __consumer_offsets also commits or drops the offsets of the transaction.
+    """
 
     def write(partition: TopicPartition, marker: EndMarker) -> None:
         is_offsets = partition.topic == OFFSETS_TOPIC
         if is_offsets:
-            offsets.runtime.check_loaded(partition.partition)
+            offsets.runtime.check_not_loading(partition.partition)
         log_of(*partition).append_control(
             marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, clock.now_ms(),
             transaction_version=marker.transaction_version,

@@ -1,4 +1,4 @@
-"""State of a transactional id (Kafka's TransactionMetadata).
+"""State of a transactional ID (Kafka's TransactionMetadata).
 
 Values are immutable: each transition returns the metadata to write, and the current metadata stays valid until it is
 written.
@@ -37,19 +37,19 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """A transactional id, with the fields of TransactionLogValue in their order and `last_producer_epoch`. Times are
+    """A transactional ID, with the fields of TransactionLogValue in their order and `last_producer_epoch`. Times are
     in ms.
 
-    The methods that return changed metadata raise BrokerError unknown_server_error, as Kafka does, if the new state may
-    not follow.
+    The methods that return changed metadata raise BrokerError unknown_server_error, as Kafka does, if the transition is
+    not allowed.
 
     Attributes:
-        partitions: Partitions of an open transaction; of a prepared transaction those without a marker.
-        previous_producer_id: Producer id before the last transition.
-        next_producer_id: Producer id that replaces an exhausted one when the transaction ends, or NO_PRODUCER_ID.
-        client_version: CLASSIC or EPOCH_BUMP, of the client whose request made the last transition.
-        last_producer_epoch: The epoch before the last increment: a producer that did not get the response may repeat
-            its request with it. NO_PRODUCER_EPOCH if no repetition is accepted. Not persisted, as in Kafka.
+        partitions: Partitions of an open transaction. For a prepared transaction, the partitions without a marker.
+        previous_producer_id: Producer ID before the last transition.
+        next_producer_id: Producer ID that replaces an exhausted one when the transaction ends, or NO_PRODUCER_ID.
+        client_version: CLASSIC or EPOCH_BUMP: the version of the client whose request caused the last transition.
+        last_producer_epoch: The epoch before the last increment, with which a producer that did not receive the
+            response may repeat its request. NO_PRODUCER_EPOCH if no repetition is accepted. Not persisted, as in Kafka.
     """
 
     transactional_id: str
@@ -81,16 +81,16 @@ class TransactionMetadata:
 
         Args:
             expected_epoch: The epoch of a producer that continues after an error (KIP-360); None for a new producer.
-            new_producer_id: Called if the epochs of the current id are exhausted.
+            new_producer_id: Called if the epochs of the current ID are exhausted.
 
         Raises:
-            BrokerError: producer_fenced, if another producer has taken over the id.
+            BrokerError: producer_fenced, if another producer has taken over the ID.
         """
         producer_id, epoch = self.producer_id, self.producer_epoch + 1
         last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else self.producer_epoch
         if expected_epoch is not None and self.producer_epoch not in (NO_PRODUCER_EPOCH, expected_epoch):
             if expected_epoch != self.last_producer_epoch:
-                raise self.fenced(expected_epoch)
+                raise self.fenced_error(expected_epoch)
             # The producer repeats a request whose response was lost: it gets the same epoch again.
             epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         elif self.is_exhausted:
@@ -115,7 +115,7 @@ class TransactionMetadata:
         MAX_EPOCH exists only in prepared states.
 
         Args:
-            next_producer_id: Producer id after an exhausted one, or NO_PRODUCER_ID.
+            next_producer_id: Producer ID after an exhausted one, or NO_PRODUCER_ID.
         """
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP:
@@ -128,7 +128,7 @@ class TransactionMetadata:
         )  # fmt: skip
 
     def completed(self, now_ms: int) -> TransactionMetadata:
-        """Return the metadata after all markers were written. An exhausted producer id is replaced by the next one."""
+        """Return the metadata after all markers were written. An exhausted producer ID is replaced by the next one."""
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         producer = self.producer
         if self.client_version >= EPOCH_BUMP and self.next_producer_id != NO_PRODUCER_ID:
@@ -145,20 +145,20 @@ class TransactionMetadata:
             raise BrokerError(ErrorCode.unknown_server_error, what)
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
-    def fenced(self, epoch: int) -> BrokerError:
+    def fenced_error(self, epoch: int) -> BrokerError:
         return BrokerError(
             ErrorCode.producer_fenced,
             f"transactional id {self.transactional_id!r}: epoch {epoch} was sent, the producer's is "
             f"{self.producer_epoch}; another producer with this id, or the coordinator, has ended its transaction",
         )
 
-    def wrong_producer_id(self, producer_id: int) -> BrokerError:
+    def wrong_producer_id_error(self, producer_id: int) -> BrokerError:
         return BrokerError(
             ErrorCode.invalid_producer_id_mapping,
             f"transactional id {self.transactional_id!r} has producer id {self.producer_id}, not {producer_id}",
         )
 
-    def concurrent(self) -> BrokerError:
+    def concurrent_error(self) -> BrokerError:
         return BrokerError(
             ErrorCode.concurrent_transactions,
             f"transactional id {self.transactional_id!r}: markers of its last transaction are still being written "

@@ -20,11 +20,11 @@ _log = logging.getLogger(__name__)
 _KEY, _VALUE = message("TransactionLogKey"), message("TransactionLogValue")
 _NO_EPOCH = -1  # next producer epoch, which this broker does not keep
 
-Transactions = dict[str, TransactionMetadata]  # by transactional id
+Transactions = dict[str, TransactionMetadata]  # by transactional ID
 
 
 def load(batches: Iterable[CoordinatorBatch]) -> Transactions:
-    """Return the latest metadata of each transactional id. Records that cannot be read are logged and skipped."""
+    """Return the latest metadata of each transactional ID. Records that cannot be read are logged and skipped."""
     latest: dict[bytes, bytes] = {}
     for batch in batches:
         for key, value in batch.records:
@@ -43,7 +43,7 @@ def load(batches: Iterable[CoordinatorBatch]) -> Transactions:
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Encode a key. Raises BrokerError unknown_server_error if the id is too long."""
+    """Encode a key. Raises BrokerError unknown_server_error if the ID is too long."""
     return encode_message(_KEY, (transactional_id,))
 
 
@@ -63,7 +63,7 @@ def encode_value(metadata: TransactionMetadata) -> bytes:
 
 
 def decode_key(data: bytes) -> str:
-    """Return the transactional id. Raises UnsupportedFormat for another version, and CorruptLog."""
+    """Return the transactional ID. Raises UnsupportedFormat for another version, and CorruptLog."""
     return str(_KEY.decode(data, "a key of __transaction_state")[0])
 
 

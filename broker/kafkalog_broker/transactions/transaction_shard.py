@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of __transaction_state."""
+"""The transactional IDs of one partition of __transaction_state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TransactionTombstone:
-    """The transactional id has expired."""
+    """Tombstone of an expired transactional ID."""
 
     transactional_id: str
 
@@ -23,19 +23,24 @@ TransactionRecord = TransactionMetadata | TransactionTombstone
 
 
 class TransactionShard:
-    """Metadata by transactional id, as it is in the log. Not thread-safe; call from the event loop."""
+    """Metadata by transactional ID, according to the log. Not thread-safe; call from the event loop."""
 
     def __init__(self, transactions: Transactions, prepared: dict[str, None]) -> None:
-        """Take over the loaded metadata.
+        """Create from the loaded metadata.
 
         Args:
-            prepared: The ids of the coordinator with a prepared transaction, which the shard keeps up to date.
+            transactions: Loaded metadata. The shard changes the dictionary.
+            prepared: All IDs of the coordinator with a prepared transaction. The shard adds and removes its own IDs.
         """
         self.transactions = transactions
         self._prepared = prepared
         for metadata in transactions.values():
             if metadata.state.is_prepared:
-                _log.info("%.200r was %s when the broker stopped", metadata.transactional_id, metadata.state.label)
+                _log.info(
+                    "transactional id %.200r was %s when the broker stopped",
+                    metadata.transactional_id,
+                    metadata.state.label,
+                )
                 prepared[metadata.transactional_id] = None
 
     def encode(self, record: TransactionRecord) -> Record:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class TransactionState(IntEnum):
-    """State of a transactional id, as numbered in the records of __transaction_state.
+    """State of a transactional ID, as numbered in the records of __transaction_state.
 
     Kafka uses DEAD and PREPARE_EPOCH_FENCE while a change waits for its append. Here appends do not wait, so these
     states are read but never written.
@@ -33,7 +33,7 @@ class TransactionState(IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether no transaction is open, so that the id may be removed after transactional.id.expiration.ms."""
+        """Whether no transaction is open, so that the ID may be removed after transactional.id.expiration.ms."""
         return self in _NOT_OPEN
 
 

@@ -11,8 +11,8 @@ from enum import Enum, auto
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
-PRODUCE_ABORTABLE, TXN_OFFSET_COMMIT_ABORTABLE = 11, 4
-"""Version of Produce and of TxnOffsetCommit with SupportedOperation.GENERIC_ERROR."""
+PRODUCE_GENERIC_ERROR_VERSION, TXN_OFFSET_COMMIT_GENERIC_ERROR_VERSION = 11, 4
+"""The only versions of Produce and TxnOffsetCommit with SupportedOperation.GENERIC_ERROR."""
 
 NOT_READY = frozenset(
     {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
@@ -30,7 +30,7 @@ class SupportedOperation(Enum):
 
     @classmethod
     def of(cls, version: int, generic_error_version: int) -> SupportedOperation:
-        """Return the operation of a request version. `generic_error_version` is the one version of the API with
+        """Return the operation of a request version. `generic_error_version` is the only version of the API with
         GENERIC_ERROR."""
         if version < generic_error_version:
             return cls.DEFAULT_ERROR
@@ -41,8 +41,8 @@ def produce_error(error: BrokerError, operation: SupportedOperation) -> BrokerEr
     """Return the error for a producer when verification has failed.
 
     Errors of a coordinator that is not ready become NOT_ENOUGH_REPLICAS, after which every client repeats the request
-    without requesting metadata. CONCURRENT_TRANSACTIONS is unknown to clients before ADD_PARTITION and becomes the
-    same.
+    without requesting metadata. So does CONCURRENT_TRANSACTIONS for versions before ADD_PARTITION, whose clients do not
+    handle it.
     """
     is_retriable = error.code in NOT_READY or (
         error.code is ErrorCode.concurrent_transactions and operation is not SupportedOperation.ADD_PARTITION

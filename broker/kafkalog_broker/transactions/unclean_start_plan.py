@@ -1,4 +1,4 @@
-"""Decides for each open transaction after an unclean start how it ends, see `unclean_start.py`."""
+"""Decisions how to end each open transaction after an unclean start, see `unclean_start.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 class PlannedMarker:
     """A marker that ends an open transaction in one log."""
 
-    open: ProducerInLog
+    producer_in_log: ProducerInLog
     commit: bool
     epoch: int
     reason: str
@@ -46,8 +46,8 @@ class UncleanStartPlan:
     Attributes:
         lost_ends: Open transactions of the coordinator that may have ended before the power cut.
         markers: Markers to write.
-        added_partitions: By transactional id, partitions to add to the open transaction.
-        ended: By transactional id, whether the open transaction of the coordinator was committed before.
+        added_partitions: By transactional ID, partitions to add to the open transaction.
+        ended: By transactional ID, whether the open transaction of the coordinator was committed before.
     """
 
     def __init__(self, metadata_by_producer: dict[int, TransactionMetadata], states: ProducerStates) -> None:
@@ -70,7 +70,7 @@ class UncleanStartPlan:
             producer_ids: The producers whose outcomes are read.
 
         Raises:
-            OSError, BrokerError: If file descriptors are lacking.
+            OSError, BrokerError: If no file descriptor is available.
         """
         try:
             self._outcomes = list(read_outcomes(scan(), producer_ids)) if producer_ids else []
@@ -80,12 +80,12 @@ class UncleanStartPlan:
             _log.error("open transactions stay open, because __transaction_state cannot be read: %s", error)
             return
         for metadata in self.lost_ends:
-            with _logging_read_errors(metadata.transactional_id):
+            with _log_read_errors(metadata.transactional_id):
                 commit = self._lost_outcome(metadata)
                 if commit is not None:
                     self.ended[metadata.transactional_id] = commit
-        for state in self._states.open:
-            with _logging_read_errors(state.partition):
+        for state in self._states.with_open_transaction:
+            with _log_read_errors(state.partition):
                 self._decide_open(state)
 
     def _may_have_ended(self, metadata: TransactionMetadata) -> bool:
@@ -100,7 +100,7 @@ class UncleanStartPlan:
         return False
 
     def _lost_outcome(self, metadata: TransactionMetadata) -> bool | None:
-        """Return whether an open transaction was committed before the power cut; None if there is no sign that it has
+        """Return whether an open transaction was committed before the power cut; None if there is no evidence that it
         ended."""
         producer_id, epoch = metadata.producer
         commit = self._outcome_in_other_logs(producer_id, epoch)
@@ -171,7 +171,7 @@ class UncleanStartPlan:
         found = [
             outcome
             for outcome in self._outcomes
-            if outcome.batches_by == state.id_and_epoch
+            if outcome.producer == state.id_and_epoch
             and (outcome.partitions is None or state.partition in outcome.partitions)
         ]
         if not found or found[-1].bumps_epoch:
@@ -190,9 +190,12 @@ class UncleanStartPlan:
 
 
 @contextmanager
-def _logging_read_errors(subject: object) -> Iterator[None]:
-    """Log errors of reading, so that only the transaction at hand stays as it is. A lack of file descriptors is raised
-    and ends the start: otherwise read_committed consumers would wait for the transaction until the next start."""
+def _log_read_errors(subject: object) -> Iterator[None]:
+    """Log read errors, so that only the transaction concerned stays open.
+
+    A lack of file descriptors is raised and ends the start, because otherwise read_committed consumers would wait for
+    the transaction until the next start.
+    """
     try:
         yield
     except (KafkalogError, OSError) as error:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
-from kafkalog_broker.config.authorizer_settings import STANDARD
+from kafkalog_broker.config.authorizer_settings import STANDARD_AUTHORIZER
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.frames import decode_request, encode_response
@@ -132,7 +132,7 @@ def test_handlers_respond_to_any_field_values_of_a_client_with_few_rights(only: 
     served = [
         (key, version) for key, known in api.load_all().items() for version in (known.min_version, known.max_version)
     ]
-    properties = {**PROPERTIES, "authorizer.class.name": STANDARD}
+    properties = {**PROPERTIES, "authorizer.class.name": STANDARD_AUTHORIZER}
     with BrokerInProcess(tmp_path / "data", properties) as running:
         assert running.broker.authorizer is not None
         if only is not None:

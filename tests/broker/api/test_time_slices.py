@@ -182,7 +182,7 @@ class Nothing:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         self.asked.append(name)
         return ErrorCode.topic_authorization_failed
 

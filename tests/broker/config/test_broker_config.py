@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from docs_site.property_table import OWN_PREFIX
 from kafkalog_broker.admin.config_entries import broker_entries, resource_entries, topic_entries
 from kafkalog_broker.admin.config_resources import ConfigResourceType
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listeners import Listener, with_bound_ports
-from kafkalog_broker.config.property_list import OWN_PREFIX
 from kafkalog_broker.config.property_names import nearest_property
 
 CASES = json.loads(Path(__file__).with_name("kafka-4.3.0-configs.json").read_text())

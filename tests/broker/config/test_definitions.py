@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 import kafkalog_broker
+from docs_site.property_table import OWN_PREFIX
 from kafkalog_broker.config.broker_config import BrokerConfig, served_properties
 from kafkalog_broker.config.definition import ConfigError, Property, PropertyType, format_value
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.property_list import (
     BROKER_DEFAULTS,
     BROKER_PROPERTIES,
-    FILE,
-    OWN_FILE,
-    OWN_PREFIX,
+    KAFKA_PROPERTIES_FILE,
+    OWN_PROPERTIES_FILE,
     TOPIC_PROPERTIES,
 )
 from kafkalog_broker.config.property_names import unserved_note
@@ -41,7 +41,7 @@ def kafkas(kind):
 
 def own(kind):
     """Names of the properties that Kafka does not have."""
-    return {entry["name"] for entry in json.loads(OWN_FILE.read_text()) if entry["kind"] == kind}
+    return {entry["name"] for entry in json.loads(OWN_PROPERTIES_FILE.read_text()) if entry["kind"] == kind}
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
@@ -96,7 +96,7 @@ def test_what_may_change_while_a_broker_runs_and_what_is_internal_are_kafkas(kin
 
 
 def test_the_file_of_properties_is_what_the_script_makes_of_kafkas_definitions():
-    assert FILE.read_text() == made()
+    assert KAFKA_PROPERTIES_FILE.read_text() == made()
 
 
 @pytest.mark.parametrize(

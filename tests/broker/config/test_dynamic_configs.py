@@ -114,12 +114,12 @@ def test_a_file_of_a_later_release_stops_the_broker(two):
 
 def test_subscriptions_to_client_metrics_outlive_a_restart(two):
     configs = loaded(*two)
-    configs.save_of(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
-    configs.save_of(CLIENT_METRICS, "m", {"interval.ms": "1000"})
-    configs.save_of(CLIENT_METRICS, "n", {"interval.ms": "2000"})
-    configs.save_of(CLIENT_METRICS, "n", {})
+    configs.save_resource(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
+    configs.save_resource(CLIENT_METRICS, "m", {"interval.ms": "1000"})
+    configs.save_resource(CLIENT_METRICS, "n", {"interval.ms": "2000"})
+    configs.save_resource(CLIENT_METRICS, "n", {})
     again = loaded(*two)
-    assert again.of == {
+    assert again.resources == {
         GROUPS: {"g": {"consumer.session.timeout.ms": "50000"}},
         CLIENT_METRICS: {"m": {"interval.ms": "1000"}},
     }

@@ -133,15 +133,15 @@ def test_a_share_groups_own_values_hold_within_the_limits_that_the_broker_has_no
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
     configs = DynamicConfigs([tmp_path], 1)
     configs.save({"log.retention.ms": "7"}, {})
-    configs.save_of(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
+    configs.save_resource(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
     again = DynamicConfigs([tmp_path], 1)
     again.load()
-    assert again.of_group("g") == {"consumer.session.timeout.ms": "50000"}
+    assert again.group_overrides("g") == {"consumer.session.timeout.ms": "50000"}
     assert again.default == {"log.retention.ms": "7"}
-    again.save_of(GROUPS, "g", {})
+    again.save_resource(GROUPS, "g", {})
     last = DynamicConfigs([tmp_path], 1)
     last.load()
-    assert last.of[GROUPS] == {}
+    assert again.resources[GROUPS] == {}
 
 
 def test_without_the_protocol_its_members_are_refused() -> None:

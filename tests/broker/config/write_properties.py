@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalog_broker.config.property_list import FILE
+from kafkalog_broker.config.property_list import KAFKA_PROPERTIES_FILE
 
 DEFINITIONS = Path(__file__).with_name("kafka-4.3.0-definitions.json")
 
@@ -67,9 +67,9 @@ def properties(definitions: list[dict[str, Any]], docs: Mapping[tuple[str, str],
 
 def made() -> str:
     """What the file has to be."""
-    docs = {(entry["kind"], entry["name"]): entry["doc"] for entry in json.loads(FILE.read_text())}
+    docs = {(entry["kind"], entry["name"]): entry["doc"] for entry in json.loads(KAFKA_PROPERTIES_FILE.read_text())}
     return properties(json.loads(DEFINITIONS.read_text()), docs)
 
 
 if __name__ == "__main__":
-    FILE.write_text(made())
+    KAFKA_PROPERTIES_FILE.write_text(made())

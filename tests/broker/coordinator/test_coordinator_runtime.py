@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_run_appends_replays_and_then_calls_on_commit(
     assert runtime.run(0, operation) == 7
     assert seen == [{"a", "b"}]
     assert [key for key, _ in log.records()] == [b"a", b"b"]
-    runtime.remove(0)
+    runtime.unload(0)
     assert runtime.get(0).names == {"a", "b"}
 
 
@@ -91,7 +92,7 @@ def test_commit_of_encoded_records_appends_without_replay(
 
 def test_commit_after_the_partition_was_unloaded_is_refused(runtime: CoordinatorRuntime[set[str], Names]) -> None:
     runtime.get(0)
-    runtime.remove(0)
+    runtime.unload(0)
     with pytest.raises(BrokerError) as refused:
         runtime.commit(0, CoordinatorResult(["a"], None))
     assert refused.value.code is ErrorCode.not_coordinator
@@ -109,7 +110,7 @@ def test_damaged_partition_is_read_once_and_answers_not_coordinator(log: MemoryL
         with pytest.raises(BrokerError, match="the CRC is wrong") as refused:
             runtime.get(0)
         assert refused.value.code is ErrorCode.not_coordinator
-    assert runtime.all() == []
+    assert runtime.all_shards() == []
     assert len(reads) == 1
 
 
@@ -124,7 +125,7 @@ def test_damaged_partition_is_read_again_after_it_was_unloaded(log: MemoryLog) -
     runtime = CoordinatorRuntime(log, load_once_damaged, lambda partition, loaded: Names(loaded))
     with pytest.raises(BrokerError):
         runtime.get(0)
-    runtime.remove(0)
+    runtime.unload(0)
     assert runtime.get(0).names == set()
 
 
@@ -139,4 +140,21 @@ def test_first_listing_with_a_damaged_partition_has_the_other_partitions() -> No
         return names
 
     runtime = CoordinatorRuntime(log, load_partition_0, lambda partition, loaded: Names(loaded))
-    assert [shard.names for shard in runtime.all()] == [{"a"}]
+    assert [shard.names for shard in runtime.all_shards()] == [{"a"}]
+
+
+def test_partition_is_loaded_again_if_its_topic_was_deleted_while_it_was_loading(
+    runtime: CoordinatorRuntime[set[str], Names], log: MemoryLog
+) -> None:
+    runtime.run(0, lambda shard: CoordinatorResult(["deleted"], None))
+    runtime.unload_all()
+    runtime.begin_loading([0])
+
+    async def run_blocking(read: Callable[[int], set[str]], partition: int) -> set[str]:
+        loaded = read(partition)
+        log.batches.clear()
+        runtime.unload_all()
+        return loaded
+
+    asyncio.run(runtime.load_owned(run_blocking, "names"))
+    assert runtime.get(0).names == set()

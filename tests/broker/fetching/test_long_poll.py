@@ -143,13 +143,13 @@ def polls(tmp_path, monkeypatch):
 
 def counted_looks(monkeypatch):
     """How many polls each look at a log's polls has met from now on."""
-    looks, look = [], long_poll._PollsOfLog._look
+    looks, look = [], long_poll._PollsOfLog._check
 
     def counting(polls):
-        looks.append(len(polls._counting) + len(polls._stable))
+        looks.append(len(polls._waiting_for_bytes) + len(polls._waiting_for_lso))
         look(polls)
 
-    monkeypatch.setattr(long_poll._PollsOfLog, "_look", counting)
+    monkeypatch.setattr(long_poll._PollsOfLog, "_check", counting)
     return looks
 
 
@@ -265,8 +265,8 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
     assert looks == [3]
     assert not any(task.done() for _, task in begun)
     (waiting,) = polls.broker.fetcher.polls._waiting.values()
-    assert waiting._asleep.when() - polls.process._loop.time() > 800
-    waiting._look()
+    assert waiting._delayed_check.when() - polls.process._loop.time() > 800
+    waiting._check()
     for poll in begun:
         assert polls.answer(poll) == [("t", 0, 100 * one)]
 
@@ -288,7 +288,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
     polls.turn(500)
     answer = polls.answer(begun)
     assert answer == [("x", n, "unknown_topic_or_partition") for n in range(96)]
-    assert len(turns) == 1 + read // fetch_read.TURN_EVERY, "taken in, read"
+    assert len(turns) == 1 + read // fetch_read.PARTITIONS_PER_CHECK, "taken in, read"
 
 
 def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monkeypatch):

@@ -1,4 +1,4 @@
-"""A record without a key in an internal topic is no coordinator's: the others of its partition are read all the same.
+"""A record without a key in an internal topic is skipped, and the other records of its partition are loaded.
 Kafka takes it from the client id `__admin_client`, and so does this broker."""
 
 from __future__ import annotations
@@ -64,4 +64,4 @@ def test_who_may_write_to_internal_topics_and_what_that_ends(tmp_path: Path) -> 
         client = consumer(broker)
         assert [one.offset for one in client.committed([TopicPartition("orders", 0)], 30)] == [42]
         client.close()
-        assert "have no key, and are left out" in broker.log()
+        assert "have no key and are skipped" in broker.log()

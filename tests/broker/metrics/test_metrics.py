@@ -33,7 +33,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.metrics import http_server, metric_table
 from kafkalog_broker.metrics.http_server import MAX_READING, MAX_SCRAPES, MetricsServer
 from kafkalog_broker.metrics.metric_table import METRICS
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted
+from kafkalog_broker.metrics.request_counts import RequestCounts, counting_dispatch
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.dispatch import response_of
 from kafkalog_broker.protocol.request import ConnectionInfo
@@ -393,7 +393,7 @@ def test_requests_are_counted_for_all_kinds_of_frames_and_responses(frame: bytes
         return later() if waits else [b"12", b"345"]
 
     counts = RequestCounts()
-    count = counted(serve, counts)
+    count = counting_dispatch(serve, counts)
 
     async def go() -> None:
         for _ in range(3):
@@ -421,11 +421,11 @@ def test_errors_are_counted_by_entry_up_to_a_bound() -> None:
         result(ErrorCode.invalid_request),
         *[result(ErrorCode.topic_authorization_failed)] * MAX_ENTRIES,
     )
-    traffic.answered(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
+    traffic.count_errors(20, DeleteTopicsResponse(throttle_time=i32Timedelta.parse(timedelta()), responses=results))
     assert set(traffic.errors) <= {(20, ErrorCode.topic_authorization_failed), (20, ErrorCode.invalid_request)}
     assert MAX_ENTRIES - 3 <= sum(traffic.errors.values()) <= MAX_ENTRIES
     traffic.bytes_out["gone"] = 1
-    traffic.forget({"t"})
+    traffic.keep_topics({"t"})
     assert not traffic.bytes_out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker import cli
-from kafkalog_broker.mirror.command import serving_options
+from kafkalog_broker.mirror.mirror_options import serving_options
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.exit_codes import WRONG_USAGE
 

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalog_broker.mirror import command
 from kafkalog_broker.mirror.__main__ import parse_bytes, parser
+from kafkalog_broker.mirror.mirror_options import command_options
 from kafkalog_broker.mirror.progress import Progress, summary
 from kafkalog_spark.exit_codes import WRONG_USAGE
 
@@ -22,7 +23,7 @@ GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "order
 
 
 def parsed(*arguments):
-    return command.options_of(parser().parse_args([*GIVEN, *arguments]))
+    return command_options(parser().parse_args([*GIVEN, *arguments]))
 
 
 def test_options():

@@ -14,10 +14,10 @@ from kafkalog_broker.mirror.client_properties import client_settings
 from kafkalog_broker.mirror.fetch_session import ClientSession
 from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, OtherSource, check_source, keep_own_groups
 from kafkalog_broker.mirror.rate_limit import RateLimit
-from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
 from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
-from kafkalog_broker.protocol.mirror_messages import FetchFrom, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.mirror_messages import SourceFetchPartition, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 
@@ -87,13 +87,13 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
     known: dict = {}
     for _ in range(400):
         wanted = {
-            ("orders", i): FetchFrom(
+            ("orders", i): SourceFetchPartition(
                 chance.choice((ONE, TWO)) if chance.random() < 0.05 else ONE, i, chance.randrange(3), 9
             )
             for i in range(6)
             if chance.random() < 0.9
         }
-        step = session.next(wanted)
+        step = session.next_request(wanted)
         sent += len(step.partitions)
         if step.session == (0, 0):
             known, epoch = {}, 1
@@ -107,18 +107,18 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
         if chance.random() < 0.05:
             session.reset()  # the server has thrown it away
         else:
-            session.answered(77)
+            session.advance(77)
     assert sent < 400 * 6 * 0.8
 
 
 def test_without_sessions_every_request_names_everything():
     for session in (ClientSession(is_served=False), ClientSession(is_served=True)):
-        wanted = {("orders", 0): FetchFrom(ONE, 0, 5, 9)}
+        wanted = {("orders", 0): SourceFetchPartition(ONE, 0, 5, 9)}
         for _ in range(3):
-            step = session.next(wanted)
+            step = session.next_request(wanted)
             assert (list(step.partitions), list(step.forgotten)) == (list(wanted.items()), [])
             assert step.session in ((0, -1), (0, 0))
-            session.answered(0)  # a server without room for another one
+            session.advance(0)  # a server without room for another one
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_groups_are_the_brokers_own_from_its_start_on_though_the_source_is_away(
 
 def test_pauses_are_twice_as_long_each_time():
     backoff = Backoff(250, 1000)
-    assert [backoff.failed(5000) for _ in range(4)] == [250, 500, 1000, 1000]
+    assert [backoff.record_failure(5000) for _ in range(4)] == [250, 500, 1000, 1000]
     assert backoff.until_ms == 6000
-    backoff.worked()
-    assert backoff.failed(9000) == 250
+    backoff.reset()
+    assert backoff.record_failure(9000) == 250
 
 
 def test_the_rate_is_kept_over_many_answers():

@@ -18,10 +18,11 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
-from kafkalog_broker.mirror import source as source_module
+from kafkalog_broker.mirror import source_connection as source_connection_module
 from kafkalog_broker.mirror.client_properties import ClientSettings
-from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
-from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.mirror import Mirror
+from kafkalog_broker.mirror.mirror_options import MirrorOptions
+from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directories import open_log_dirs
@@ -252,7 +253,7 @@ def test_scram_with_too_few_or_too_many_iterations_is_refused(iterations):
     """Too few give the password away, too many take a processor for years."""
 
     async def run() -> None:
-        connection = source_module._Connection(
+        connection = source_connection_module._Connection(
             "127.0.0.1", 9092, security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256",
             sasl_plain_username="me", sasl_plain_password="secret",
         )  # fmt: skip
@@ -450,7 +451,7 @@ def test_a_mirror_that_is_cancelled_as_its_metadata_get_old_ends(tmp_path):
                 made = Running(source, tmp_path / "mirror")
                 await made.__aenter__()
                 await made.until_copied(("orders", 0), ("orders", 1), ("clicks", 0))
-                made.mirror._stale.set()
+                made.mirror._is_stale.set()
                 for _ in range(steps):
                     await asyncio.sleep(0)
                 made.running.cancel()

@@ -56,7 +56,7 @@ def test_logs_are_equal_with_each_kind_of_fetch(broker, tmp_path, version):
         for partition, codec in enumerate(("none", "gzip", "zstd")):
             settings = {"compression.type": codec, "enable.idempotence": partition == 1}
             produce(broker, "orders", 400, partition=partition, first=400 * round_, **settings)
-        mirror_once(broker.bootstrap, tmp_path / "mirror", settings=small(), most={FETCH: version})
+        mirror_once(broker.bootstrap, tmp_path / "mirror", settings=small(), max_versions={FETCH: version})
         for partition in range(3):
             assert log_data(tmp_path / "mirror", "orders", partition) == log_data(broker.log_dir, "orders", partition)
     assert log_data(tmp_path / "mirror", "none") == b""
@@ -122,7 +122,7 @@ def test_a_log_longer_than_the_sources_is_cut(broker, tmp_path, caplog):
     log.close()
     produce(broker, "orders", 5, first=100)
     with caplog.at_level(logging.WARNING):
-        mirror_once(broker.bootstrap, mirror, most={FETCH: 11})
+        mirror_once(broker.bootstrap, mirror, max_versions={FETCH: 11})
     assert "truncating offsets" in caplog.text
     assert log_data(broker.log_dir, "orders").startswith(log_data(mirror, "orders"))
 

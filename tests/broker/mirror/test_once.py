@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.mirror.command import run_mirror
-from kafkalog_broker.mirror.mirror import MirrorOptions
-from kafkalog_broker.mirror.source import SourceUnreachable, parse_bootstrap
+from kafkalog_broker.mirror.mirror_options import MirrorOptions
+from kafkalog_broker.mirror.source_address import parse_bootstrap
+from kafkalog_broker.mirror.source_connection import SourceUnreachable
 from kafkalog_broker.mirror.topic_plan import unmatched_names
 from kafkalog_broker.protocol.mirror_messages import METADATA
 from kafkalog_spark.errors import UnknownPartition

@@ -8,12 +8,13 @@ import random
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from kafkalog_broker.mirror import response_frames
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.response_frames import ResponseFrames
-from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable
+from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.mirror_messages import METADATA
 
 LARGE = response_frames._POOLED_FROM
@@ -85,14 +86,14 @@ def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> Non
             return await expected
 
         first, second = await one(b"a"), await one(b"b")
-        assert first.obj is not second.obj
+        assert not np.shares_memory(first, second)
         assert bytes(first) == b"a" * (LARGE + 5)  # the second one has not gone over it
         frames.give_back(first[100:200])  # a part is as good as the whole
         frames.give_back(first)  # twice is harmless
         third, fourth = await one(b"c", LARGE), await one(b"d")
-        assert third.obj is first.obj
+        assert np.shares_memory(third, first)
         assert len(third) == LARGE
-        assert not any(fourth.obj is before.obj for before in (first, second))
+        assert not any(np.shares_memory(fourth, before) for before in (first, second, third))
         assert bytes(second) == b"b" * (LARGE + 5)
         for response in (second, third, fourth):
             frames.give_back(response)
@@ -101,6 +102,26 @@ def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> Non
         small = await one(b"f", 100)
         frames.give_back(small)
         assert (await one(b"g", 100)).obj is not small.obj
+
+    asyncio.run(run())
+
+
+def test_giving_back_a_buffer_again_after_its_reuse_does_not_free_it() -> None:
+    async def run() -> None:
+        frames, _, _ = made()
+
+        async def receive(fill: bytes) -> memoryview:
+            expected = frames.expect()
+            feed(frames, framed(fill * LARGE))
+            return await expected
+
+        first = await receive(b"a")
+        frames.give_back(first)
+        second = await receive(b"b")
+        assert np.shares_memory(second, first)
+        frames.give_back(first)
+        assert not np.shares_memory(await receive(b"c"), second)
+        assert bytes(second) == b"b" * LARGE
 
     asyncio.run(run())
 

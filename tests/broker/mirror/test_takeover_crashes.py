@@ -17,7 +17,7 @@ from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mir
 from kafkalog_broker.mirror.mirrored_topics import CONFIGS
 from kafkalog_broker.mirror.takeover_record import (
     TAKEOVER_FILE,
-    TakenPartition,
+    PartitionTakeover,
     TakeoverRecord,
     read_record,
     write_record,
@@ -153,9 +153,9 @@ def test_what_it_makes(expected: tuple[object, ...]) -> None:
     assert not still_mirror
     assert record == TakeoverRecord(
         (
-            TakenPartition("__consumer_offsets", 0, 0, 0, 1),
-            TakenPartition("orders", 0, 10, 25, 8),
-            TakenPartition("orders", 1, 5, 5, 8),
+            PartitionTakeover("__consumer_offsets", 0, 0, 0, 1),
+            PartitionTakeover("orders", 0, 10, 25, 8),
+            PartitionTakeover("orders", 1, 5, 5, 8),
         ),
         True,
     )
@@ -164,7 +164,7 @@ def test_what_it_makes(expected: tuple[object, ...]) -> None:
 def steps() -> list[tuple[str, object, str, int]]:
     """Where it crashes: before or after the nth call of each thing that changes files."""
     changes = [
-        (takeover, "write_record", 2), (takeover, "_cut", 3), (takeover, "detach", 1), (Log, "lead", 3),
+        (takeover, "write_record", 2), (takeover, "_truncate", 3), (takeover, "detach", 1), (Log, "lead", 3),
         (TopicRegistry, "set_all_configs", 1),
     ]  # fmt: skip
     return [
@@ -240,12 +240,12 @@ def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):
     assert take_over(copy)
     record = read_record(copy)
     assert record is not None
-    assert record.partitions[1] == TakenPartition("orders", 0, 40, 40, 8)
+    assert record.partitions[1] == PartitionTakeover("orders", 0, 40, 40, 8)
 
 
 def test_records_that_cannot_be_read(tmp_path):
     assert read_record(tmp_path) is None
-    write_record(tmp_path, TakeoverRecord((TakenPartition("t", 0, 1, 2, 3),), False))
+    write_record(tmp_path, TakeoverRecord((PartitionTakeover("t", 0, 1, 2, 3),), False))
     path = tmp_path / "kafkalog.mirror.takeover.json"
     good = path.read_text()
     path.write_text(good.replace('"version": 0', '"version": 9'))

@@ -153,7 +153,7 @@ async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: 
 @in_a_loop
 async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
-    monkeypatch.setattr(frames, "_served", {})
+    monkeypatch.setattr(frames, "_loaded", {})
 
     def load(frame: bytes) -> None:
         loads.append(threading.current_thread() is threading.main_thread())

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from kafkalog_broker.net.connection_quotas import UNLIMITED, CreationRate, connections_within
-from kafkalog_broker.net.listening_socket import address_of
+from kafkalog_broker.net.listening_socket import resolve_address
 from kafkalog_broker.net.open_files import raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
 
@@ -48,7 +48,7 @@ async def test_connections_are_counted_by_address() -> None:
 @in_a_loop
 async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = {"one.example.org": "10.0.0.1", "two.example.org": "10.0.0.2"}
-    monkeypatch.setattr("kafkalog_broker.net.network.address_of", addresses.__getitem__)
+    monkeypatch.setattr("kafkalog_broker.net.network.resolve_address", addresses.__getitem__)
     net = network(Handler())
     net.update_config(
         config(max_connections_per_ip_overrides="one.example.org:1,2001:DB8::1:1,10.0.0.2:3,two.example.org:1")
@@ -75,7 +75,7 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
         assert not Peer(net).transport.lost
         await net.stop()
 
-    monkeypatch.setattr("kafkalog_broker.net.network.address_of", fail)
+    monkeypatch.setattr("kafkalog_broker.net.network.resolve_address", fail)
     run(test)
     (line,) = caplog.messages
     assert line == (
@@ -85,7 +85,7 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
 
 
 def test_the_address_of_a_name_is_ipv4_where_it_has_one() -> None:
-    assert address_of("localhost") == "127.0.0.1"
+    assert resolve_address("localhost") == "127.0.0.1"
 
 
 @in_a_loop

@@ -43,7 +43,7 @@ class Wire:
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
             data = data[count:]
-            self.reader.received(count, busy=False)
+            self.reader.received(count, is_busy=False)
             while self.reader.has_more:
                 self.reader.make_frames()
             self.shared[:] = b"\xee" * len(self.shared)  # another connection uses the shared buffer in between
@@ -120,7 +120,7 @@ def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
     stream = b"".join(map(framed, bodies)) + b"\0\0"
     shared = memoryview(bytearray(stream))
     requests = reader(shared)
-    requests.received(len(stream), busy=False)
+    requests.received(len(stream), is_busy=False)
     assert list(requests.frames) == bodies[:FRAMES_AT_ONCE]
     assert requests.has_more
     shared[:] = bytes(len(shared))
@@ -133,7 +133,7 @@ def test_no_frame_begins_while_the_pool_is_used_up() -> None:
     pool = MemoryPool(100)
     shared = memoryview(bytearray(framed(b"one") + framed(b"two" * 20) + framed(b"three")))
     requests = reader(shared, pool=pool)
-    requests.received(len(shared), busy=False)
+    requests.received(len(shared), is_busy=False)
     assert list(requests.frames) == [b"one", b"two" * 20]  # the second goes over the limit, as in Kafka
     assert requests.has_more
     requests.make_frames()

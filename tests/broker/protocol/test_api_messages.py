@@ -6,6 +6,7 @@ import dataclasses
 import io
 import subprocess
 import sys
+from datetime import timedelta
 from typing import Any
 
 import kio.schema.errors
@@ -165,3 +166,10 @@ def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length:
 def test_what_cannot_be_null_is_refused() -> None:
     with pytest.raises(TypeError, match="resource_name is null"):
         writer(CONFIGS)(entity(CONFIGS, results=[{"resource_name": None}]), bytearray())
+
+
+@pytest.mark.parametrize(("ms", "duration"), [(2**63 - 1, timedelta.max), (-(2**63), timedelta.min)])
+def test_durations_beyond_the_range_of_timedelta_are_read_as_its_limits(ms: int, duration: timedelta) -> None:
+    kind = request_class(8, 2)  # OffsetCommit
+    body = b"".join(writer(kind)(entity(kind, retention_time=ms), bytearray()))
+    assert reader(kind)(body, 0)[0].retention_time == duration

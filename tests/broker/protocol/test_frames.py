@@ -175,7 +175,7 @@ def test_two_connections_that_are_the_first_with_a_version_compile_its_messages_
     """A response of another class is refused."""
     made: list[Any] = []
     both = threading.Barrier(2)
-    compiled = frames._compiled
+    compiled = frames._compile
 
     def compile_slowly(api_key: int, version: int) -> Any:
         with suppress(threading.BrokenBarrierError):
@@ -183,13 +183,13 @@ def test_two_connections_that_are_the_first_with_a_version_compile_its_messages_
         made.append((api_key, version))
         return compiled(api_key, version)
 
-    monkeypatch.setattr(frames, "_served", {})
-    monkeypatch.setattr(frames, "_compiled", compile_slowly)
+    monkeypatch.setattr(frames, "_loaded", {})
+    monkeypatch.setattr(frames, "_compile", compile_slowly)
     threads = [threading.Thread(target=frames.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert made == [(2, 0)]
-    assert (loaded := frames._served[2, 0]) is not None
+    assert (loaded := frames._loaded[2, 0]) is not None
     assert loaded.response is response_class(2, 0)

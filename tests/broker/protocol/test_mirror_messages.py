@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.mirror_messages import (
     FETCH,
-    SESSIONS,
-    TOPIC_IDS,
-    FetchCall,
-    FetchFrom,
+    FIRST_SESSION_VERSION,
+    FIRST_TOPIC_ID_VERSION,
+    SourceFetchPartition,
+    SourceFetchRequest,
     decode_fetch,
     encode_fetch,
 )
@@ -35,11 +35,11 @@ def module_of(made):
 
 
 calls = st.builds(
-    FetchCall,
+    SourceFetchRequest,
     session=st.tuples(integers(32), integers(32)),
     partitions=st.dictionaries(
         keys, st.tuples(integers(64), integers(32), integers(32), integers(32)), max_size=8
-    ).map(lambda found: [(key, FetchFrom(IDS[key[0]], key[1], *values)) for key, values in found.items()]),
+    ).map(lambda found: [(key, SourceFetchPartition(IDS[key[0]], key[1], *values)) for key, values in found.items()]),
     forgotten=st.sets(keys, max_size=5).map(lambda found: [(key, IDS[key[0]]) for key in sorted(found)]),
     max_wait_ms=integers(32),
     min_bytes=integers(32),
@@ -68,7 +68,7 @@ def test_requests(version, call):
         for name, partitions in grouped(call.partitions)
     ]  # fmt: skip
     fields = {}
-    if version >= SESSIONS:
+    if version >= FIRST_SESSION_VERSION:
         fields["forgotten_topics_data"] = tuple(
             kio_value(of.ForgottenTopic, topic=name, topic_id=IDS[name], partitions=tuple(one for one, _ in partitions))
             for name, partitions in grouped(call.forgotten)
@@ -123,7 +123,7 @@ def test_responses(version, found, throttle_ms, error, session):
     )
     body = written(sent)
     answer = decode_fetch(memoryview(body), version, len(found))
-    has_session = version >= SESSIONS
+    has_session = version >= FIRST_SESSION_VERSION
     assert (answer.throttle_ms, answer.error, answer.session_id) == (
         throttle_ms, error if has_session else 0, session if has_session else 0,
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_responses(version, found, throttle_ms, error, session):
         return diverging if version >= 12 and diverging and diverging[0] >= 0 else None
 
     expected = {
-        (IDS[name] if version >= TOPIC_IDS else name, index): (
+        (IDS[name] if version >= FIRST_TOPIC_ID_VERSION else name, index): (
             code, high_watermark, start, records or b"", told(diverging),
         )
         for (name, index), (code, high_watermark, start, records, diverging, _) in found.items()

@@ -35,7 +35,7 @@ def clock() -> ManualClock:
 
 def quotas_of(clock: ManualClock, values: dict[Entity, dict[str, float]]) -> ClientQuotas:
     made = ClientQuotas(KAFKAS, KAFKAS, clock.monotonic_ms)
-    made.use(values)
+    made.replace_all(values)
     return made
 
 
@@ -137,9 +137,9 @@ def test_connections_beyond_the_quota_of_an_address_are_held(clock: ManualClock)
 def test_new_quotas_count_values_recorded_before(clock: ManualClock) -> None:
     quotas, client = quotas_of(clock, {Entity("a"): {PRODUCER: 1000.0}}), Client("a", "")
     assert quotas.record(PRODUCER, client, 8000) == 0
-    quotas.use({Entity("a"): {PRODUCER: 100.0}})
+    quotas.replace_all({Entity("a"): {PRODUCER: 100.0}})
     assert quotas.record(PRODUCER, client, 0) == 70_000
-    quotas.use({})
+    quotas.replace_all({})
     assert quotas.in_use == frozenset()
     assert quotas.record(PRODUCER, client, 8000) == 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import DEFAULT, Entity
 from kafkalog_broker.quotas.quota_file import FILE, quota_file
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
@@ -63,9 +63,9 @@ def test_parse_returns_what_dump_wrote_and_refuses_a_later_version() -> None:
 
 def test_alter_applies_operations_in_order_and_refuses_large_values() -> None:
     operations = [QuotaOperation("producer_byte_rate", None), QuotaOperation("consumer_byte_rate", 9.0000000001)]
-    assert alter(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
+    assert alter_quotas(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
         Entity("alice", DEFAULT),
         {"request_percentage": 12.5, "consumer_byte_rate": 9.0},
     )
     with pytest.raises(BrokerError, match="too large"):
-        alter({}, [("user", "a")], [QuotaOperation("producer_byte_rate", 2.0**63)])
+        alter_quotas({}, [("user", "a")], [QuotaOperation("producer_byte_rate", 2.0**63)])

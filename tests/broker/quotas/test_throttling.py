@@ -200,7 +200,7 @@ def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -
 class DeniedAccess:
     """Whoever asks may do nothing with the topic "secret", nor see it."""
 
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
+    def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         return ErrorCode.topic_authorization_failed if name == "secret" else ErrorCode.none
 
     def may(self, operation: Any, resource: Any, name: str | None, *, quiet: bool = False) -> bool:

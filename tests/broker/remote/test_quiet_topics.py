@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.fetching.offset_query import EARLIEST_PENDING_UPLOAD, query
+from kafkalog_broker.fetching.offset_query import EARLIEST_PENDING_UPLOAD, query_offset
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import LOG_SUFFIX
 from tests.broker.remote.helpers.remote_logs import Killed, RemoteLogs, Steps, begun
@@ -34,9 +34,9 @@ def test_active_segment_beyond_local_retention_is_copied_and_leaves_the_disk(tmp
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 3, 3)
         assert log.highest_offset_in_remote_storage == 2
         assert await logs.offsets() == [0, 1, 2]
-        assert query(log, EARLIEST_PENDING_UPLOAD, read_committed=False) == (-1, -1, -1)
+        assert query_offset(log, EARLIEST_PENDING_UPLOAD, read_committed=False) == (-1, -1, -1)
         logs.append(range(1))
-        assert query(log, EARLIEST_PENDING_UPLOAD, read_committed=False) == (-1, 3, 0)
+        assert query_offset(log, EARLIEST_PENDING_UPLOAD, read_committed=False) == (-1, 3, 0)
         await logs.stop()
 
     asyncio.run(run())

@@ -146,13 +146,15 @@ def test_a_refused_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None
         access = made.access(request)
         assert not access.may(DESCRIBE, TOPIC, "hidden", quiet=True)
         assert caplog.messages == []
-        assert [access.refused(name).name for name in ("orders\n", "more")] == ["topic_authorization_failed"] * 2
+        assert [access.authorization_error(name).name for name in ("orders\n", "more")] == [
+            "topic_authorization_failed"
+        ] * 2
     (line,) = caplog.messages
     assert line.startswith("Principal = User:alice is Denied operation = READ from host = 127.0.0.1 on resource = ")
     assert line.endswith("TOPIC:LITERAL:'orders\\n' for request = Fetch")
     made.access(request)
     for _ in range(1000):
-        made.access(request).refused("orders")
+        made.access(request).authorization_error("orders")
     assert len(caplog.messages) < 300
 
 
@@ -176,6 +178,11 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "a" / FILE).stat().st_mode & 0o077 == 0
 
 
+def test_save_before_load_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="not loaded"):
+        AclStore().save([acl()])
+
+
 DUMPED = acl_file([]).dump(1, [acl()])
 
 
@@ -196,7 +203,7 @@ def test_what_is_removed_leaves_nothing() -> None:
     store.change((), [*acls, *acls])
     assert len(store) == len(acls)
     store.change(acls, ())
-    assert (list(store), list(store.about(TOPIC, "orders"))) == ([], [])
+    assert (list(store), list(store.matching(TOPIC, "orders"))) == ([], [])
     store.change([acl()], ())  # of one that is gone
     assert len(store) == 0
 

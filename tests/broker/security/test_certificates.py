@@ -10,7 +10,7 @@ from cryptography import x509
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.tls_settings import Store
-from kafkalog_broker.security.keystore import authorities, identity
+from kafkalog_broker.security.keystore import load_authorities, load_identity
 from tests.broker.security.stores import (
     PASSWORD,
     authority,
@@ -24,7 +24,7 @@ from tests.broker.security.stores import (
 
 
 def chain_of(properties: dict[str, str]) -> list[x509.Certificate]:
-    found = identity(settings(properties).keystore)
+    found = load_identity(settings(properties).keystore)
     assert found.key.public_key() == found.chain[0].public_key()
     return list(found.chain)
 
@@ -43,15 +43,15 @@ def test_authorities_come_from_pem_and_from_pkcs12(tmp_path: Path):
     path = tmp_path / "trust.p12"
     pkcs12_file(path)
     own = x509.load_pem_x509_certificate(authority().certificate.encode())
-    assert authorities(Store("truststore", "PEM", None, None, authority().certificate)) == [own]
-    assert own in authorities(Store("truststore", "PKCS12", str(path), PASSWORD))
+    assert load_authorities(Store("truststore", "PEM", None, None, authority().certificate)) == [own]
+    assert own in load_authorities(Store("truststore", "PKCS12", str(path), PASSWORD))
 
 
 def test_a_java_keystore_is_refused_with_the_command_that_converts_it(tmp_path: Path):
     path = tmp_path / "server.jks"
     path.write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
     with pytest.raises(ConfigError) as error:
-        identity(Store("keystore", "JKS", str(path), "x"))
+        load_identity(Store("keystore", "JKS", str(path), "x"))
     assert f"keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12" in str(
         error.value
     )
@@ -74,7 +74,7 @@ def test_a_keystore_that_cannot_be_read_is_named_and_no_secret_is(tmp_path: Path
         path.write_text(authority().issue("other").key + server().chain)
         store = Store("keystore", "PEM", str(path), None)
     with pytest.raises(ConfigError) as error:
-        identity(store)
+        load_identity(store)
     assert str(path) in str(error.value)
     assert "SECRET" not in str(error.value)
 
@@ -98,5 +98,5 @@ def test_what_openssl_writes_is_read(tmp_path: Path):
         subprocess.run(command, check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("there is no openssl command")
-    found = identity(Store("keystore", "PKCS12", str(path), PASSWORD))
+    found = load_identity(Store("keystore", "PKCS12", str(path), PASSWORD))
     assert list(found.chain) == x509.load_pem_x509_certificates(server().chain.encode())

@@ -20,7 +20,7 @@ from kafkalog_broker.config.oauth_settings import OAuthSettings
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.jwks import MAX_BYTES, parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, Tokens
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, TokenValidator
 from kafkalog_broker.startup import background_tasks, credentials
 from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
@@ -64,8 +64,8 @@ def serving(*answers: bytes | Answer, context: ssl.SSLContext | None = None, hos
             thread.join()
 
 
-def tokens_of(url: str, clock: Callable[[], float] | None = None) -> Tokens:
-    return Tokens(OAuthSettings(url, "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock or Time())
+def tokens_of(url: str, clock: Callable[[], float] | None = None) -> TokenValidator:
+    return TokenValidator(OAuthSettings(url, "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock or Time())
 
 
 @pytest.mark.parametrize(

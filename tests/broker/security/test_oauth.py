@@ -16,11 +16,11 @@ from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.oauth_settings import MODULE, SECURED, UNSECURED, OAuthSettings
+from kafkalog_broker.config.oauth_settings import OAUTH_MODULE, SECURED_HANDLERS, UNSECURED_HANDLER, OAuthSettings
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
 from kafkalog_broker.security.jwks import parse_jwks
-from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token, unsecured_token
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, Tokens
+from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, TokenValidator
 from kafkalog_broker.security.sasl_exchange import CredentialStore, SaslExchange, Session
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
@@ -54,7 +54,7 @@ def unsigned(header: dict[str, Any] | None = None, signature: str = "", **claims
 
 
 def checked(text: str, settings: OAuthSettings = SIGNED) -> Token:
-    return signed_token(text, KEYS, settings, NOW_MS)
+    return check_signed_token(text, KEYS, settings, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def with_another_signature() -> str:
     [
         (token(OTHER), "signature is wrong"),
         (with_another_signature(), "signature is wrong"),
-        (token(kid="elsewhere"), "a key that is not known"),
-        (token(RSA, "RS256", "ec"), "a key that is not known"),
-        (token(SECRET, "HS256", "secret"), "its algorithm is 'HS256'"),
-        (unsigned(), "its algorithm is 'none'"),
-        (unsigned({"alg": ["none"]}), "its algorithm is"),
+        (token(kid="elsewhere"), "its signing key is unknown"),
+        (token(RSA, "RS256", "ec"), "its signing key is unknown"),
+        (token(SECRET, "HS256", "secret"), "the algorithm is 'HS256'"),
+        (unsigned(), "the algorithm is 'none'"),
+        (unsigned({"alg": ["none"]}), "the algorithm is"),
         (token(exp=None), "no expiration time"),
-        (token(iat=None), "when it was issued"),
+        (token(iat=None), "no time of issue"),
         (token(exp=NOW_S - 30), "has expired"),
-        (token(nbf=NOW_S + 31), "does not hold yet"),
-        (token(exp="soon"), "exp is no time"),
-        (token(exp=True), "exp is no time"),
+        (token(nbf=NOW_S + 31), "is not valid yet"),
+        (token(exp="soon"), "exp is not a time"),
+        (token(exp=True), "exp is not a time"),
         (token(iss="another"), "another issuer"),
         (token(iss=None), "another issuer"),
         (token(aud="another"), "another audience"),
@@ -96,11 +96,11 @@ def with_another_signature() -> str:
         (token(sub=None), "no principal"),
         (token(sub=" "), "no principal"),
         (token(sub=7), "no principal"),
-        (token(scope=["a", "a"]), "twice"),
-        ("x", "no base64"),
-        ("e30", "its algorithm is"),
-        ("", "no JSON object"),
-        ("W10.W10.", "no JSON object"),
+        (token(scope=["a", "a"]), "empty or repeated scope"),
+        ("x", "not base64"),
+        ("e30", "the algorithm is"),
+        ("", "not a JSON object"),
+        ("W10.W10.", "not a JSON object"),
         ("a" * 70_000, "more than"),
     ],
 )
@@ -138,14 +138,14 @@ UNSIGNED = OAuthSettings(None, clock_skew_ms=0, scopes=("write",))
     ],
 )
 def test_unsecured_tokens(text: str, why: str) -> None:
-    assert unsecured_token(unsigned(scope=["read", "write"]), UNSIGNED, NOW_MS).subject == "alice"
+    assert check_unsecured_token(unsigned(scope=["read", "write"]), UNSIGNED, NOW_MS).subject == "alice"
     with pytest.raises(InvalidToken, match=why):
-        unsecured_token(text, UNSIGNED, NOW_MS)
+        check_unsecured_token(text, UNSIGNED, NOW_MS)
 
 
 def exchange(reauth_ms: int = 0, oauth: OAuthSettings = UNSIGNED, again: Session | None = None) -> SaslExchange:
     settings = SaslSettings((OAUTHBEARER,), {}, {OAUTHBEARER: reauth_ms}, 1000, 100, oauth)
-    tokens = Tokens(oauth, lambda: NOW_MS, lambda: 0.0)
+    tokens = TokenValidator(oauth, lambda: NOW_MS, lambda: 0.0)
     made = SaslExchange(settings, CredentialStore(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
     assert made.handshake(OAUTHBEARER)
     return made
@@ -231,7 +231,7 @@ class Time:
 def test_keys_are_read_again(tmp_path: Path) -> None:
     file, clock = tmp_path / "jwks.json", Time()
     file.write_bytes(jwks(RSA))
-    tokens = Tokens(OAuthSettings(file.as_uri(), "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock)
+    tokens = TokenValidator(OAuthSettings(file.as_uri(), "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock)
     assert tokens.is_due
     tokens.load()
     assert not tokens.is_due
@@ -282,11 +282,11 @@ def server() -> Iterator[str]:
 
 
 def test_keys_of_a_server(server: str) -> None:
-    tokens = Tokens(OAuthSettings(f"{server}/keys", "issuer", frozenset({"kafka"})), lambda: NOW_MS, Time())
+    tokens = TokenValidator(OAuthSettings(f"{server}/keys", "issuer", frozenset({"kafka"})), lambda: NOW_MS, Time())
     tokens.load()
     assert tokens.check(token()).subject == "alice"
     with pytest.raises(ConfigError, match="Not Found"):
-        Tokens(OAuthSettings(f"{server}/other"), lambda: NOW_MS, Time()).load()
+        TokenValidator(OAuthSettings(f"{server}/other"), lambda: NOW_MS, Time()).load()
 
 
 @pytest.mark.parametrize(
@@ -320,17 +320,19 @@ def test_properties() -> None:
     given = {
         URL: "https://a/keys", f"{OWN}{URL}": "file:///keys", "sasl.oauthbearer.expected.audience": "a,b",
         f"{OWN}sasl.oauthbearer.expected.issuer": "i", "sasl.oauthbearer.clock.skew.seconds": "5",
-        "sasl.oauthbearer.sub.claim.name": "name", f"{OWN}sasl.server.callback.handler.class": SECURED[0],
-        f"{OWN}sasl.jaas.config": f"{MODULE} required;",
+        "sasl.oauthbearer.sub.claim.name": "name", f"{OWN}sasl.server.callback.handler.class": SECURED_HANDLERS[0],
+        f"{OWN}sasl.jaas.config": f"{OAUTH_MODULE} required;",
     }  # fmt: skip
     wanted = OAuthSettings("file:///keys", "i", frozenset("ab"), 5000, subject_claim="name")
     assert settings_of(**given) == wanted
 
 
 def test_unsecured_tokens_are_accepted_only_if_configured() -> None:
-    handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED}
+    handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED_HANDLER}
     assert settings_of(**handler) == OAuthSettings(None, clock_skew_ms=0)
-    options = f'{MODULE} required unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="9";'
+    options = (
+        f'{OAUTH_MODULE} required unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="9";'
+    )
     wanted = OAuthSettings(None, clock_skew_ms=9, scopes=("a", "b"))
     assert settings_of(**handler, **{f"{OWN}sasl.jaas.config": options}) == wanted
 

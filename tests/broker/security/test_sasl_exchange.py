@@ -48,7 +48,7 @@ def allowed(one: SaslExchange) -> tuple[int, ...]:
 def test_requests_come_in_order():
     one = exchange()
     assert allowed(one) == (API_VERSIONS, SASL_HANDSHAKE)
-    one.api_versions_sent()
+    one.record_api_versions()
     assert allowed(one) == (SASL_HANDSHAKE,)
     assert one.handshake("PLAIN")
     assert allowed(one) == (SASL_AUTHENTICATE,)

@@ -9,16 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS, SaslSettings
-from kafkalog_broker.security.jwt import InvalidToken, Token, signed_token
+from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token
 from kafkalog_broker.security.sasl_exchange import SASL_AUTHENTICATE, CredentialStore, SaslExchange
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
-from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, credential, salted
+from kafkalog_broker.security.scram import MIN_ITERATIONS, Credential, derive_credential, salt_password
 from tests.broker.security.test_oauth import EC, KEYS, NOW_MS, OTHER, SIGNED, first, token, unsigned
 from tests.searches import examples
 
 MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 KEPT = {
-    mechanism: credential(mechanism, salted(mechanism, "secret", b"salt", MIN_ITERATIONS), b"salt", MIN_ITERATIONS)
+    mechanism: derive_credential(
+        mechanism, salt_password(mechanism, "secret", b"salt", MIN_ITERATIONS), b"salt", MIN_ITERATIONS
+    )
     for mechanism in SCRAM_MECHANISMS
 }
 """What is kept of the one user, alice."""
@@ -29,7 +31,7 @@ def find(mechanism: str, name: str) -> Credential | None:
 
 
 def check(text: str) -> Token:
-    return signed_token(text, KEYS, SIGNED, NOW_MS)
+    return check_signed_token(text, KEYS, SIGNED, NOW_MS)
 
 
 def exchange(mechanism: str) -> SaslExchange:
@@ -101,7 +103,7 @@ def test_a_damaged_token_is_refused_or_is_the_same_token(data: st.DataObject) ->
     """Base64 has several spellings of the same bytes, and a parser may know more of them."""
     text = data.draw(damaged(token(EC).encode())).decode("latin-1")
     try:
-        found = signed_token(text, KEYS, SIGNED, NOW_MS)
+        found = check_signed_token(text, KEYS, SIGNED, NOW_MS)
     except InvalidToken:
         return
     assert found == check(token())

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
-from kafkalog_broker.security.scram import Credential, credential, salted, scram
+from kafkalog_broker.security.scram import Credential, derive_credential, salt_password, scram_exchange
 
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -20,14 +20,14 @@ FINAL = f"c=biws,r={NONCE},p={PROOF}"
 
 
 def kept(mechanism: str = SHA_256, password: str = "pencil") -> Credential:
-    return credential(mechanism, salted(mechanism, password, SALT, 4096), SALT, 4096)
+    return derive_credential(mechanism, salt_password(mechanism, password, SALT, 4096), SALT, 4096)
 
 
 class Server:
     """Sends an exchange its messages; `user` and `done` once it has succeeded."""
 
     def __init__(self, users: dict[str, Credential], mechanism: str) -> None:
-        self._exchange = scram(mechanism, users.get, lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+        self._exchange = scram_exchange(mechanism, users.get, lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
         next(self._exchange)
         self.user, self.done = "", False
 

@@ -18,14 +18,14 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import SCRAM_MECHANISMS
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.new_scram_users import parse_add_scram
-from kafkalog_broker.security.scram import credential, salted
-from kafkalog_broker.security.scram_changes import changed, number_of
+from kafkalog_broker.security.scram import derive_credential, salt_password
+from kafkalog_broker.security.scram_changes import apply_changes, mechanism_number
 from kafkalog_broker.security.scram_users import FILE, ScramUsers, Users
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 SHA_256, SHA_512 = SCRAM_MECHANISMS
-KEPT = credential(SHA_256, b"salted", b"salt", 4096)
-OTHER = credential(SHA_256, b"other", b"salt", 4096)
+KEPT = derive_credential(SHA_256, b"salted", b"salt", 4096)
+OTHER = derive_credential(SHA_256, b"other", b"salt", 4096)
 
 
 def users_of(*names: str) -> Users:
@@ -80,6 +80,18 @@ def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: 
         loaded(*both)
 
 
+def test_users_that_could_not_be_saved_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    users = ScramUsers([tmp_path])
+
+    def fail(content: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(users.copies, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        users.load(parse_add_scram(["SCRAM-SHA-256=[name=alice,password=secret]"]))
+    assert users.find(SHA_256, "alice") is None
+
+
 def deletion(mechanism: int) -> ScramCredentialDeletion:
     return ScramCredentialDeletion(name="alice", mechanism=i8(mechanism))
 
@@ -124,19 +136,23 @@ def test_what_becomes_of_changes(
 ):
     users = users_of("alice")
     request = AlterUserScramCredentialsRequest(deletions=tuple(deletions), upsertions=tuple(upsertions))
-    assert list(changed(users, request).values()) == [outcome]
+    assert list(apply_changes(users, request).values()) == [outcome]
     assert set(users[SHA_256]) == left
     assert users[SHA_512] == {}
 
 
 def test_numbers_of_mechanisms():
-    assert [number_of(mechanism) for mechanism in SCRAM_MECHANISMS] == [1, 2]
+    assert [mechanism_number(mechanism) for mechanism in SCRAM_MECHANISMS] == [1, 2]
 
 
 def test_a_user_of_the_command_line():
     (one,) = parse_add_scram(['SCRAM-SHA-512=[name=alice,iterations=8192,salt="c2FsdA==",password=a b]'])
-    key = salted(SHA_512, "a b", b"salt", 8192)
-    assert (one.mechanism, one.name, one.credential) == (SHA_512, "alice", credential(SHA_512, key, b"salt", 8192))
+    key = salt_password(SHA_512, "a b", b"salt", 8192)
+    assert (one.mechanism, one.name, one.credential) == (
+        SHA_512,
+        "alice",
+        derive_credential(SHA_512, key, b"salt", 8192),
+    )
     text = base64.b64encode(key).decode()
     (same,) = parse_add_scram([f'SCRAM-SHA-512=[name="alice", salt=c2FsdA==,saltedpassword={text},iterations=8192]'])
     assert same == one

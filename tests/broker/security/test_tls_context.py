@@ -61,9 +61,9 @@ def test_suites_decide_protocols(suites: str, lowest: ssl.TLSVersion, highest: s
 @pytest.mark.parametrize(
     ("suites", "protocols", "said"),
     [
-        ("TLS_NO_WITH_SUCH", "TLSv1.2", "no such suite"),
-        ("HIGH", "TLSv1.2", "no such suite"),
-        (OF_1_2, "TLSv1.3", "none of them belongs to TLSv1.3"),
+        ("TLS_NO_WITH_SUCH", "TLSv1.2", "unknown cipher suite"),
+        ("HIGH", "TLSv1.2", "unknown cipher suite"),
+        (OF_1_2, "TLSv1.3", "none of these suites belongs to TLSv1.3"),
         ("TLS_AES_128_GCM_SHA256", "TLSv1.3", "name all of them"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_certificate_that_openssl_finds_too_weak_is_refused_with_the_reason(bi
     with pytest.raises(ConfigError, match=said) as refused:
         tls_context(settings(inline(weak(bits, sha1=sha1))))
     assert "CN=old.example.org" in str(refused.value)
-    assert "issue it anew, signed with SHA-256" in str(refused.value)
+    assert "issue a new one, signed with SHA-256" in str(refused.value)
 
 
 def weak(bits: int, *, sha1: bool) -> Issued:
@@ -127,7 +127,7 @@ def first(issued: Issued) -> x509.Certificate:
 
 def started(properties: dict[str, str]) -> Tls:
     tls = Tls()
-    tls.use(tls.prepared(config(properties).listener_security))
+    tls.use(tls.prepare(config(properties).listener_security))
     return tls
 
 
@@ -182,10 +182,10 @@ def test_names_of_a_certificate_change_only_where_that_is_allowed(
         tls = started(properties)
         replaced(path, authority().issue(name, hosts))
         if allowed:
-            assert tls.prepared(config(properties).listener_security)["SSL"] is not tls.of("SSL")
+            assert tls.prepare(config(properties).listener_security)["SSL"] is not tls.of("SSL")
         else:
             with pytest.raises(ConfigError, match=said):
-                tls.prepared(config(properties).listener_security)
+                tls.prepare(config(properties).listener_security)
 
 
 def test_principals_come_from_certificates():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.api.records.share_acknowledge import BATCHES_A_STEP, AckOutcome, checked_batches
+from kafkalog_broker.api.records.share_acknowledge import BATCHES_A_STEP, AckOutcome, check_batches
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_settings import Limits
 from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge
@@ -116,7 +116,7 @@ RENEW = 4
 def checks(batches: Sequence[tuple[int, int, list[int]]]) -> tuple[list[Acknowledgement], int]:
     """What is left of acknowledgements, and how many steps it takes to say so."""
     asked = [SimpleNamespace(first_offset=a, last_offset=b, acknowledge_types=types) for a, b, types in batches]
-    steps, check = 0, checked_batches(asked, may_renew=True, is_renewing=True)
+    steps, check = 0, check_batches(asked, may_renew=True, is_renewing=True)
     while True:
         try:
             next(check)

@@ -201,7 +201,7 @@ def test_cold_snapshots_stop_when_the_partition_is_unloaded(topic: Topic) -> Non
     while len(topic.records) == len(keys):
         next(steps)
     written = len(topic.records)
-    one.runtime.remove(0)
+    one.runtime.unload(0)
     list(steps)
     assert len(topic.records) == written
 

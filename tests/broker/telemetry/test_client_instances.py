@@ -115,6 +115,17 @@ def test_second_get_within_the_interval_is_throttled(world: World) -> None:
     world.get(2)
 
 
+def test_instance_with_a_new_subscription_is_removed_for_pushes_that_are_still_read(world: World) -> None:
+    connection = ConnectionInfo()
+    pushing = world.get(2, connection)
+    world.subscriptions = {"often": {"interval.ms": "100"}}
+    assert world.get(2, connection).interval_ms == 100
+    for callback in connection.mark_closed():
+        callback()
+    assert world.forgotten == [UUID(int=2)]
+    assert pushing.is_removed
+
+
 def test_subscriptions_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_metrics_changes, "MAX_SUBSCRIPTIONS", 2)
     with BrokerInProcess(tmp_path) as process:

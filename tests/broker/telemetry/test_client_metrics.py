@@ -65,7 +65,7 @@ class World:
 
     def push(self, payload: bytes, codec: int = 0, instance: UUID = ID, client_id: str = "me") -> None:
         made: Any = SimpleNamespace(id=instance, attributes={"client_id": client_id}, is_removed=False)
-        asyncio.run(self.kept.received(made, codec, payload))
+        asyncio.run(self.kept.receive(made, codec, payload))
 
     def refused(self, payload: bytes, codec: int = 0) -> ErrorCode:
         with pytest.raises(BrokerError) as caught:
@@ -175,7 +175,7 @@ def test_pushes_are_read_two_at_a_time(world: World, monkeypatch: pytest.MonkeyP
     made: Any = SimpleNamespace(id=ID, attributes={"client_id": "me"}, is_removed=False)
 
     async def push() -> None:
-        await asyncio.gather(*(world.kept.received(made, 0, pushed(gauge("a", double(1)))) for _ in range(8)))
+        await asyncio.gather(*(world.kept.receive(made, 0, pushed(gauge("a", double(1)))) for _ in range(8)))
 
     asyncio.run(push())
     assert max(reading) == 2

@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from kafkalog_broker.testing import running_broker
-from kafkalog_broker.testing_support.schema_registry import INTERPRETER, karapace
+from kafkalog_broker.testing_support.schema_registry import INTERPRETER, karapace_interpreter
 
 FIELDS = [{"name": "id", "type": "long"}, {"name": "user", "type": "string"}]
 SCHEMA = {"type": "record", "name": "Order", "fields": FIELDS}
@@ -25,7 +25,7 @@ def post(url: str, body: Any) -> Any:
 
 
 @pytest.mark.end_to_end
-@pytest.mark.skipif(karapace() is None, reason="there is no Karapace")
+@pytest.mark.skipif(karapace_interpreter() is None, reason="there is no Karapace")
 def test_schemas_in_karapace_are_found_by_url_and_in_the_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -174,9 +174,9 @@ def test_expired_ids_without_an_open_transaction_are_removed():
     ledger.coordinator.init_producer_id("young", TIMEOUT, None)
     ledger.clock.advance(50_000)
     ledger.coordinator.tick(ledger.clock.now_ms())
-    assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
+    assert {found.transactional_id for found in ledger.coordinator.all_metadata()} == {"open", "young"}
     ledger.crash()
-    assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
+    assert {found.transactional_id for found in ledger.coordinator.all_metadata()} == {"open", "young"}
     again = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
     assert again.producer_id > idle.producer_id
     assert again.epoch == 0
@@ -201,8 +201,8 @@ def test_loading_and_absent_partitions_have_their_error_codes(ledger):
     ledger.coordinator.runtime.begin_loading([0])
     asked = lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None)  # noqa: E731
     assert code(asked) is ErrorCode.coordinator_load_in_progress
-    assert code(ledger.coordinator.all) is ErrorCode.coordinator_load_in_progress
-    ledger.coordinator.runtime.remove(0)
+    assert code(ledger.coordinator.all_metadata) is ErrorCode.coordinator_load_in_progress
+    ledger.coordinator.runtime.unload(0)
     assert ledger.coordinator.init_producer_id("t", TIMEOUT, None).epoch == 0
     ledger.state._partitions = 50
     ledger.state.owned = lambda: range(0)  # type: ignore[method-assign]

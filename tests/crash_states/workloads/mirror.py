@@ -15,9 +15,9 @@ from pathlib import Path
 from unittest import mock
 
 from kafkalog_broker.mirror.command import run_mirror
-from kafkalog_broker.mirror.mirror import MirrorOptions
 from kafkalog_broker.mirror.mirror_file import is_mirror
-from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.mirror_options import MirrorOptions
+from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.manual_clock import ManualClock

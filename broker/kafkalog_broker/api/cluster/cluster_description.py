@@ -1,4 +1,4 @@
-"""What several APIs report about the cluster: its node, and the operations that the sender may perform."""
+"""This node, and the authorized operations on the cluster, as several APIs report them."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ async def elect_leaders(request: Request, broker: Broker) -> Any:
         name, partition_code = topic.topic, ErrorCode.unknown_topic_or_partition
         if not is_valid:
             partition_code, message = ErrorCode.invalid_request, f"Unknown election type {election_type}"
-        elif (known := broker.topics.get(name)) is None:
+        elif (existing_topic := broker.topics.get(name)) is None:
             message = f"No such topic as {name}"
-        elif not 0 <= index < known.partitions:
+        elif not 0 <= index < existing_topic.partitions:
             message = f"No such partition as {name}-{index}"
         else:
             partition_code = ErrorCode.election_not_needed

@@ -18,7 +18,7 @@ from kafkalog_broker.api.cluster.cluster_description import this_node
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
@@ -107,20 +107,20 @@ async def _denied_keys(request: Request) -> set[str]:
 
 async def _response(request: Request, denied: Set[str], message: str | None = None, **fields: Any) -> Any:
     """Return a response with the same `fields` and message for all keys except the denied ones."""
-    found = {**_NO_NODE, **fields}
+    result = {**_NO_NODE, **fields}
     denial, denial_message = {}, ""
     if denied:
         coordinator = _coordinator(request)
         assert coordinator is not None
-        code, denial_message = REFUSALS[coordinator.resource]
+        code, denial_message = DENIALS[coordinator.resource]
         denial = {**_NO_NODE, "error_code": code}
     if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
         if denied:
             return respond(request, error_message=denial_message, **denial)
         # Without an error Kafka sends the message of Errors.NONE, which is "NONE".
-        return respond(request, error_message="NONE" if found["error_code"] is ErrorCode.none else message, **found)
+        return respond(request, error_message="NONE" if result["error_code"] is ErrorCode.none else message, **result)
     return await respond_in_slices(request, "coordinators", (
         {"key": key, "error_message": "", **denial} if key in denied  # Kafka has no message for a denied key here
-        else {"key": key, "error_message": message or "", **found}
+        else {"key": key, "error_message": message or "", **result}
         for key in request.entity.coordinator_keys
     ))  # fmt: skip

@@ -21,10 +21,10 @@ from kafkalog_broker.protocol.responses import respond
 async def alter_partition_reassignments(request: Request, broker: Broker) -> Any:
     def result(topic: Any, partition: Any) -> dict[str, Any]:
         name, index, node_ids = topic.name, partition.partition_index, partition.replicas
-        known, code = broker.topics.get(name), ErrorCode.unknown_topic_or_partition
-        if known is None:
+        existing_topic, code = broker.topics.get(name), ErrorCode.unknown_topic_or_partition
+        if existing_topic is None:
             raise BrokerError(code, f"Unable to find a topic named {name}.")
-        if not 0 <= index < known.partitions:
+        if not 0 <= index < existing_topic.partitions:
             raise BrokerError(code, f"Unable to find partition {name}:{index}.")
         if node_ids is None:  # cancel a reassignment
             return {"error_code": ErrorCode.no_reassignment_in_progress}

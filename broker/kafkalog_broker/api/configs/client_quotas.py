@@ -13,11 +13,11 @@ from typing import Any
 from kafkalog_broker.admin.client_quotas import apply_quotas
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS
+from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
-from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter
+from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import Entity
 from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -34,11 +34,11 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
         FilterComponent(component.entity_type, component.match_type, component.match) for component in body.components
     ]
     try:
-        found = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
+        matching = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
-    async for entity in time_slice.spread(found):
+    async for entity in time_slice.spread(matching):
         values = quotas[entity]
         quota_structs = [{"key": key, "value": values[key]} for key in entity.keys if key in values]
         entries.append({"entity": _component_structs(entity.named()), "values": quota_structs})
@@ -48,7 +48,7 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
 @on_error(48)
 def describe_client_quotas_error(request: Request, code: ErrorCode) -> Any:
     """As in Kafka, a denial has no message, and other errors have the name of the code."""
-    return respond(request, error_code=code, error_message=None if code in TEXTS else code.name, entries=None)
+    return respond(request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None)
 
 
 @api(49, 0, 1)
@@ -56,7 +56,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     body, time_slice = request.entity, TimeSlice()
     results: list[dict[str, Any]] = []
     changed: dict[Entity, dict[str, float]] = {}
-    async with broker.altering:
+    async with broker.alteration_lock:
         quotas: dict[Entity, Mapping[str, float]] = dict(broker.quotas.quotas)
         async for entry in time_slice.spread(body.entries):
             components = [
@@ -67,8 +67,8 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 if len(entry.entity) > _MAX_COMPONENTS:
                     message = f"An entity has {len(entry.entity)} components, at most {_MAX_COMPONENTS} are read."
                     raise BrokerError(ErrorCode.invalid_request, message)
-                operations = [QuotaOperation(one.key, None if one.remove else float(one.value)) for one in entry.ops]
-                entity, values = alter(quotas, components, operations)
+                operations = [QuotaOperation(op.key, None if op.remove else float(op.value)) for op in entry.ops]
+                entity, values = alter_quotas(quotas, components, operations)
                 if not body.validate_only:
                     quotas[entity] = changed[entity] = values
             except BrokerError as error:
@@ -85,7 +85,9 @@ def alter_client_quotas_error(request: Request, code: ErrorCode) -> Any:
     results = []
     for entry in request.entity.entries:
         names = {component.entity_type: component.entity_name for component in entry.entity[:_MAX_COMPONENTS]}
-        results.append({"error_code": code, "error_message": TEXTS.get(code), "entity": _component_structs(names)})
+        results.append(
+            {"error_code": code, "error_message": DENIAL_MESSAGES.get(code), "entity": _component_structs(names)}
+        )
     return respond(request, entries=results)
 
 

@@ -82,7 +82,7 @@ class _ConfigEncoder:
     """Encodes the properties of the resources of one request. Equal properties are looked up and encoded once.
 
     The properties of this broker, and of topics without overrides, do not depend on the request. They are cached in
-    `broker.described` until the broker's configuration changes.
+    `broker.config_descriptions` until the broker's configuration changes.
     """
 
     def __init__(self, request: Request, broker: Broker) -> None:
@@ -94,10 +94,10 @@ class _ConfigEncoder:
         self._write = array_writer(response_structs(request).DescribeConfigsResult, "configs")
         self._encoded: dict[Hashable, bytes] = {}
         self._entries: dict[Hashable, list[ConfigEntry]] = {}
-        config, encoded = broker.described
+        config, encoded = broker.config_descriptions
         if config is not broker.config:
             encoded = {}
-            broker.described = (broker.config, encoded)
+            broker.config_descriptions = (broker.config, encoded)
         self._encoded_for_all_requests: dict[Any, bytes] = encoded
         self.no_properties = self._write_array(())
 
@@ -111,10 +111,10 @@ class _ConfigEncoder:
         configuration = name if is_broker else tuple(overrides.items())
         key = (kind, configuration, keys, self._version, self._with_synonyms, self._with_documentation)
         encoded = self._encoded if keys or overrides else self._encoded_for_all_requests
-        found = encoded.get(key)
-        if found is None:
-            found = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
-        return found
+        configs = encoded.get(key)
+        if configs is None:
+            configs = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
+        return configs
 
     def _encode(self, kind: ConfigResourceType, name: str, keys: Keys, entries_key: Hashable) -> bytes:
         entries = self._entries.get(entries_key)

@@ -29,8 +29,8 @@ def list_config_resources(request: Request, broker: Broker) -> Any:
         ConfigResourceType.BROKER_LOGGER: [node_id],
         ConfigResourceType.BROKER: [node_id],
         ConfigResourceType.TOPIC: (topic.name for topic in broker.topics),
-        ConfigResourceType.GROUP: broker.dynamic_configs.of[GROUPS],
-        ConfigResourceType.CLIENT_METRICS: broker.dynamic_configs.of[CLIENT_METRICS],
+        ConfigResourceType.GROUP: broker.dynamic_configs.resources[GROUPS],
+        ConfigResourceType.CLIENT_METRICS: broker.dynamic_configs.resources[CLIENT_METRICS],
     }
     return respond(request, config_resources=[
         {"resource_name": name, "resource_type": int(kind)}

@@ -24,14 +24,14 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     start_offsets: dict[UUID, dict[int, int]] = {}
     denied: dict[str, BrokerError] = {}
     for topic in body.topics:
-        known = broker.topics.get(topic.topic_name)
+        existing_topic = broker.topics.get(topic.topic_name)
         if code := request.authorization_error(topic.topic_name):
             denied[topic.topic_name] = BrokerError(code)
-        elif known is not None:
-            start_offsets[known.id] = {
+        elif existing_topic is not None:
+            start_offsets[existing_topic.id] = {
                 partition.partition_index: partition.start_offset
                 for partition in topic.partitions
-                if 0 <= partition.partition_index < known.partitions
+                if 0 <= partition.partition_index < existing_topic.partitions
             }
     try:
         errors = await alter_start_offsets(broker, body.group_id, start_offsets, TimeSlice())
@@ -40,8 +40,8 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     unknown_partition = BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
     topics = []
     for topic in body.topics:
-        known = broker.topics.get(topic.topic_name)
-        topic_id = None if known is None else known.id
+        existing_topic = broker.topics.get(topic.topic_name)
+        topic_id = None if existing_topic is None else existing_topic.id
         partitions = []
         for index in (partition.partition_index for partition in topic.partitions):
             failure = denied.get(topic.topic_name)

@@ -1,4 +1,4 @@
-"""What OffsetCommit and TxnOffsetCommit have in common: the partitions of the request and of the response."""
+"""Partitions in the requests and responses of OffsetCommit and TxnOffsetCommit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RequestedCommit(NamedTuple):
 
 
 def requested_commit(request: Request, broker: Broker, *, by_id: bool) -> RequestedCommit:
-    """Look up and authorize the partitions of a request, whose topics are given by ID or by name."""
+    """Look up and authorize the partitions of a request. `by_id`: the request names topics by ID."""
     partitions: list[CommittedPartition] = []
     errors: list[ErrorCode] = []
     unknown_topic = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition

@@ -8,7 +8,7 @@ from uuid import UUID
 from kafkalog_broker.admin.share_group_state import delete_topic_state
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response, respond
@@ -25,13 +25,13 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     names: dict[UUID, str] = {}
     denied, unknown = [], []
     for name in (topic.topic_name for topic in body.topics):
-        known = broker.topics.get(name)
+        existing_topic = broker.topics.get(name)
         if not request.may(Operation.READ, ResourceType.TOPIC, name):
-            denied.append(_topic_result(name, None, *REFUSALS[ResourceType.TOPIC]))
-        elif known is None:
+            denied.append(_topic_result(name, None, *DENIALS[ResourceType.TOPIC]))
+        elif existing_topic is None:
             unknown.append(_topic_result(name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION))
         else:
-            names[known.id] = name
+            names[existing_topic.id] = name
     try:
         outcomes = await delete_topic_state(broker, body.group_id, names.keys(), TimeSlice())
     except BrokerError as error:

@@ -12,7 +12,7 @@ from uuid import UUID
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import NO_STATE
-from kafkalog_broker.protocol.acls import REFUSALS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
@@ -52,11 +52,11 @@ async def _describe_group(request: Request, broker: Broker, group: Any, time_sli
         topics = _initialized_topics(request, broker, group.group_id)
     for topic in group.topics or ():
         if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
-            known = broker.topics.get(topic.topic_name)
-            topic_id = None if known is None else known.id
+            existing_topic = broker.topics.get(topic.topic_name)
+            topic_id = None if existing_topic is None else existing_topic.id
             topics.append(_SharedPartitions(topic.topic_name, topic_id, topic.partitions))
         else:
-            code, message = REFUSALS[ResourceType.TOPIC]
+            code, message = DENIALS[ResourceType.TOPIC]
             error = {
                 "start_offset": NO_START_OFFSET, "lag": _NO_LAG, "error_code": code, "error_message": message,
             }  # fmt: skip
@@ -78,9 +78,9 @@ def _initialized_topics(request: Request, broker: Broker, group_id: str) -> list
     state = NO_STATE if group is None else group.partitions
     topics = []
     for topic_id, shared in state.initialized.items():
-        known = broker.topics.by_id(topic_id)
-        if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
-            topics.append(_SharedPartitions(known.name, topic_id, shared.partitions))
+        existing_topic = broker.topics.by_id(topic_id)
+        if existing_topic is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, existing_topic.name):
+            topics.append(_SharedPartitions(existing_topic.name, topic_id, shared.partitions))
     return topics
 
 

@@ -25,7 +25,7 @@ Fields = dict[str, Any]
 
 
 class GroupDescription(NamedTuple):
-    """What the description of a group has in addition to the fields that all types of groups share.
+    """The part of a group's description that depends on the type of the group.
 
     Attributes:
         topics: Names of the topics that the description discloses.

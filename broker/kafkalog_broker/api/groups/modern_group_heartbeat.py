@@ -1,4 +1,4 @@
-"""What the heartbeats of consumer, share and streams groups have in common."""
+"""Checks and fields that the heartbeats of consumer, share and streams groups share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNCHANGED = -_MS
 
 
 def check_subscribed_topics(request: Request, names: Sequence[str]) -> None:
-    """Raise BrokerError if a member may not subscribe to these topics, or if they are too many.
+    """Raise BrokerError if a member may not subscribe to these topics, or if there are too many of them.
 
     A member needs the right to DESCRIBE each topic, because its assignment discloses which topics exist.
 
@@ -36,7 +36,7 @@ def check_subscribed_topics(request: Request, names: Sequence[str]) -> None:
 
 
 def changed_timeout_ms(timeout: timedelta) -> int | None:
-    """Return a timeout in ms, or None (-1 in the request) if it is that of the last heartbeat."""
+    """Return a timeout in ms, or None if it is -1 in the request, which means that it has not changed."""
     return None if timeout == _UNCHANGED else timeout // _MS
 
 

@@ -1,4 +1,4 @@
-"""8 OffsetCommit, versions 0 to 10: stores how far a group has read.
+"""8 OffsetCommit, versions 0 to 10: stores the offsets at which a group continues to read.
 
 A partition that does not exist gets an error; the others are committed, in one batch of __consumer_offsets. The topic
 ID is stored with each offset, so that an offset does not outlive its topic.
@@ -48,7 +48,7 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         generation=body.generation_id_or_member_epoch,
         group_instance_id=body.group_instance_id,
         retention_ms=body.retention_time // _MS,
-        knows_group_id_not_found=request.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
+        supports_group_id_not_found=request.version >= _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND,
     )
     try:
         prepared = await run_in_slices(broker.groups.prepare_commit(commit))

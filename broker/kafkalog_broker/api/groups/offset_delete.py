@@ -27,12 +27,12 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
     codes: dict[tuple[str, int], ErrorCode] = {}  # of existing partitions, each once
     denied: dict[str, ErrorCode] = {}
     for topic in body.topics:
-        known = broker.topics.get(topic.name)
+        existing_topic = broker.topics.get(topic.name)
         if code := request.authorization_error(topic.name):
             denied[topic.name] = code
             continue
         for partition in topic.partitions:
-            if known is not None and 0 <= partition.partition_index < known.partitions:
+            if existing_topic is not None and 0 <= partition.partition_index < existing_topic.partitions:
                 codes[topic.name, partition.partition_index] = ErrorCode.none
     try:
         if not codes:  # check the group even if there is nothing to delete

@@ -46,7 +46,7 @@ Partitions = dict[TopicKey, dict[int, None]]
 
 
 class TopicOffsets(NamedTuple):
-    """Field names of this and the next two classes are those of the protocol."""
+    """Offsets of one topic. Fields have the names of the protocol."""
 
     name: str
     topic_id: UUID | None
@@ -54,7 +54,10 @@ class TopicOffsets(NamedTuple):
 
 
 class GroupOffsets(NamedTuple):
-    """Result of a group. With an `error_code` it has no topics; before version 2 each partition has the error."""
+    """Offsets of one group. Fields have the names of the protocol.
+
+    With an `error_code` there are no topics. Before version 2 each partition has the error instead.
+    """
 
     group_id: str
     topics: list[TopicOffsets]
@@ -62,7 +65,10 @@ class GroupOffsets(NamedTuple):
 
 
 class OffsetFetchResponse(NamedTuple):
-    """`topics` and `error_code` are those of the only group, for versions up to 7."""
+    """A whole response. Fields have the names of the protocol.
+
+    Versions up to 7 write `topics` and `error_code`, which are those of the only group, later ones write `groups`.
+    """
 
     groups: list[GroupOffsets]
     topics: list[TopicOffsets]
@@ -117,7 +123,7 @@ async def _fetch_group(request: Request, broker: Broker, group: Any, time_slice:
             elif not all_topics:
                 offsets_of = partial(_errors, ErrorCode.unknown_topic_id)
             else:
-                continue  # a deleted topic, which has no ID to be identified by
+                continue  # a deleted topic has no ID, so a response with IDs cannot include it
             offsets: list[CommittedOffset] = []
             async for step in time_slice.spread(in_parts(indexes, PARTITIONS_PER_STEP)):
                 offsets += offsets_of(step)

@@ -24,7 +24,7 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
 def _describe(group: StreamsGroup) -> GroupDescription:
     configured, topology = group.configured, None
     if configured is not None and configured.problem is None:  # all internal topics exist
-        subtopologies = [(name, each.subtopology) for name, each in configured.subtopologies.items()]
+        subtopologies = [(name, subtopology.subtopology) for name, subtopology in configured.subtopologies.items()]
     else:
         subtopologies = [] if group.topology is None else sorted(group.topology.by_id.items())
     if group.topology is not None:

@@ -65,7 +65,7 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
     owned = None  # unless the tasks of all roles are stated
     if len(stated) == len(TaskRole):
         owned = {
-            TasksKey(role, each.subtopology_id): each.partitions for role, tasks in stated.items() for each in tasks
+            TasksKey(role, task.subtopology_id): task.partitions for role, tasks in stated.items() for task in tasks
         }
     endpoint, tags = body.user_endpoint, body.client_tags
     return StreamsHeartbeatRequest(

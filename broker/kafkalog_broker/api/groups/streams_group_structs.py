@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import Owned, Partitions, TaskRole, tasks_by_role
-from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology, build_topology
 
 TASK_FIELDS: Mapping[TaskRole, str] = dict(
     zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True)
@@ -36,21 +35,24 @@ def topology_of_request(topology: Any) -> Topology:
             configs = tuple((config.key, config.value) for config in topic.topic_configs)
             yield topic.name, topic.partitions, topic.replication_factor, configs
 
-    return topology_of(topology.epoch, (
-        (each.subtopology_id, each.source_topics, each.source_topic_regex, topic_infos(each.state_changelog_topics),
-         each.repartition_sink_topics, topic_infos(each.repartition_source_topics),
+    return build_topology(topology.epoch, (
+        (subtopology.subtopology_id, subtopology.source_topics, subtopology.source_topic_regex,
+         topic_infos(subtopology.state_changelog_topics), subtopology.repartition_sink_topics,
+         topic_infos(subtopology.repartition_source_topics),
          ((group.source_topics, group.source_topic_regex, group.repartition_source_topics)
-          for group in each.copartition_groups))
-        for each in topology.subtopologies
+          for group in subtopology.copartition_groups))
+        for subtopology in topology.subtopologies
     ))  # fmt: skip
 
 
 def topic_names(subtopologies: Collection[Subtopology]) -> list[str]:
     """Return the names of all topics that subtopologies read and write, each once."""
-    return list(dict.fromkeys(chain.from_iterable(
-        (*each.source_topics, *each.repartition_sink_topics, *(topic.name for topic in each.internal_topics))
-        for each in subtopologies
-    )))  # fmt: skip
+    names: dict[str, None] = {}  # an ordered set
+    for subtopology in subtopologies:
+        names.update(dict.fromkeys(subtopology.source_topics))
+        names.update(dict.fromkeys(subtopology.repartition_sink_topics))
+        names.update(dict.fromkeys(topic.name for topic in subtopology.internal_topics))
+    return list(names)
 
 
 def subtopology_fields(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:
@@ -81,10 +83,14 @@ def task_fields(assigned: Partitions | Owned) -> dict[str, list[dict[str, Any]]]
 def _count_elements(topology: Any) -> int:
     """Return the number of elements in all arrays of a topology."""
     count = len(topology.subtopologies)
-    for each in topology.subtopologies:
-        count += len(each.source_topics) + len(each.source_topic_regex) + len(each.repartition_sink_topics)
-        for topics in (each.state_changelog_topics, each.repartition_source_topics):
+    for subtopology in topology.subtopologies:
+        count += (
+            len(subtopology.source_topics)
+            + len(subtopology.source_topic_regex)
+            + len(subtopology.repartition_sink_topics)
+        )
+        for topics in (subtopology.state_changelog_topics, subtopology.repartition_source_topics):
             count += len(topics) + sum(len(topic.topic_configs) for topic in topics)
-        for group in each.copartition_groups:
+        for group in subtopology.copartition_groups:
             count += 1 + len(group.source_topics) + len(group.source_topic_regex) + len(group.repartition_source_topics)
     return count

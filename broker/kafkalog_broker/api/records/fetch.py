@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
+from kafkalog_broker.fetching.consumer_quota import limit_bytes, throttle
 from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES
 from kafkalog_broker.fetching.fetch import FetchResult
 from kafkalog_broker.fetching.fetch_request import (
@@ -80,7 +80,7 @@ async def fetch(request: Request, broker: Broker) -> FetchResponse:
     if throttle_ms:
         return FetchResponse((), session_id=result.context.session_id, throttle_time=throttle_ms)
     if broker.traffic is not None:
-        broker.traffic.fetched(fetched.partitions)
+        broker.traffic.count_fetch(fetched.partitions)
     if len(fetched.partitions) > _LONG_RESPONSE:
         await time_slice.next()
     return _response(result)
@@ -95,7 +95,7 @@ def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
         max_bytes = min(max_bytes, CONVERTED_BYTES)
     else:
         read_committed = entity.isolation_level == READ_COMMITTED
-        max_bytes = limited_bytes(broker.quotas, request, max_bytes)
+        max_bytes = limit_bytes(broker.quotas, request, max_bytes)
     session = _session_request(request)
     partitions, missing = _partitions(request, broker, has_session=session is not None and session.epoch != FINAL_EPOCH)
     min_bytes = min(entity.min_bytes, max_bytes)  # as in Kafka: more could never be returned
@@ -130,7 +130,7 @@ def _partitions(
     With a session, missing partitions count as readable, because they may be created later.
     """
     by_id = request.version >= _FIRST_TOPIC_ID_VERSION
-    found: dict[PartitionKey, FetchPartition] = {}
+    readable: dict[PartitionKey, FetchPartition] = {}
     missing: dict[TopicKey, MissingPartitions] = {}
     count, code = 0, _UNKNOWN_PARTITION
     for topic in request.entity.topics:
@@ -143,7 +143,7 @@ def _partitions(
         for partition in topic.partitions:
             index = partition.partition
             if has_session or 0 <= index < count:
-                found[name, index] = _new_tuple(FetchPartition, (
+                readable[name, index] = _new_tuple(FetchPartition, (
                     name, index, partition.fetch_offset, partition.partition_max_bytes,
                     partition.current_leader_epoch, partition.last_fetched_epoch,
                 ))  # fmt: skip
@@ -151,7 +151,7 @@ def _partitions(
                 if name not in missing:
                     missing[name] = MissingPartitions(code)
                 missing[name].indexes[index] = None
-    return found, missing
+    return readable, missing
 
 
 def _count_partitions(topic: TopicKey, request: Request, broker: Broker) -> int:
@@ -159,10 +159,10 @@ def _count_partitions(topic: TopicKey, request: Request, broker: Broker) -> int:
     name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None:
         _check_rights(request, name)
-    known = broker.topics.get(name)
-    if known is None:
+    existing_topic = broker.topics.get(name)
+    if existing_topic is None:
         raise BrokerError(ErrorCode.unknown_topic_or_partition)
-    return known.partitions
+    return existing_topic.partitions
 
 
 def _check_rights(request: Request, topic: str) -> None:

@@ -35,9 +35,9 @@ from kafkalog_broker.fetching.offset_query import (
     EARLIEST_PENDING_UPLOAD,
     LATEST_TIERED,
     NO_OFFSET,
-    Answered,
+    QueryResult,
     TimestampQuery,
-    query,
+    query_offset,
     search,
     search_remote,
 )
@@ -53,7 +53,7 @@ _FIRST_VERSIONS = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIE
 
 
 class _Key(NamedTuple):
-    """A partition of a request."""
+    """Topic and index of a partition."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     if request.version == 0:
         return await _list_segments(request, broker, requested, time_slice)
     read_committed = request.entity.isolation_level == READ_COMMITTED
-    results: dict[_Key, Answered[_Key]] = {}
+    results: dict[_Key, QueryResult[_Key]] = {}
     queries: list[tuple[_Key, TimestampQuery]] = []
     async for key, partition in time_slice.spread(requested.partitions.items()):
         try:
@@ -86,21 +86,21 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
             log = broker.log(*key)
             log.check_leader_epoch(partition.current_leader_epoch)
             _check_timestamp(partition.timestamp, request.version)
-            found = query(
+            offset_or_query = query_offset(
                 log, partition.timestamp, read_committed=read_committed, needs_timestamps=request.version == 1
             )
-            if isinstance(found, TimestampQuery):
-                queries.append((key, found))
+            if isinstance(offset_or_query, TimestampQuery):
+                queries.append((key, offset_or_query))
             else:
-                results[key] = Answered(key, ErrorCode.none, found)
+                results[key] = QueryResult(key, ErrorCode.none, offset_or_query)
         except BrokerError as error:
-            results[key] = Answered(key, error.code, NO_OFFSET)
+            results[key] = QueryResult(key, error.code, NO_OFFSET)
     if broker.remote is not None:
         reads = broker.remote.reads
-        remote = [(key, one) for key, one in queries if one.is_remote]
-        queries = [(key, one) for key, one in queries if not one.is_remote]
+        remote = [(key, query) for key, query in queries if query.is_remote]
+        queries = [(key, query) for key, query in queries if not query.is_remote]
         timeout_ms = round(request.entity.timeout.total_seconds() * 1000)
-        for result in await asyncio.gather(*(search_remote(reads, key, one, timeout_ms) for key, one in remote)):
+        for result in await asyncio.gather(*(search_remote(reads, key, query, timeout_ms) for key, query in remote)):
             results[result.key] = result
     while queries:
         for result in await broker.run_computing(search, queries):
@@ -151,11 +151,11 @@ async def _list_segments(
         try:
             _check(request, key, requested)
             offsets = await _segment_offsets(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
-            answer: dict[str, Any] = {"old_style_offsets": offsets}
+            fields: dict[str, Any] = {"old_style_offsets": offsets}
         except BrokerError as error:
             is_offline = error.code is ErrorCode.kafka_storage_error  # unknown to these clients
-            answer = {"error_code": ErrorCode.not_leader_or_follower if is_offline else error.code}
-        topics.setdefault(key.topic, []).append({"partition_index": key.partition, **answer})
+            fields = {"error_code": ErrorCode.not_leader_or_follower if is_offline else error.code}
+        topics.setdefault(key.topic, []).append({"partition_index": key.partition, **fields})
     return _response(request, topics)
 
 
@@ -170,10 +170,10 @@ async def _segment_offsets(broker: Broker, log: Log, timestamp: int, max_offsets
         )
 
     if timestamp in (LATEST, EARLIEST):
-        found = start_offsets(with_times=False)
+        segments = start_offsets(with_times=False)
     else:
         try:
-            found = await broker.run_blocking(start_offsets, with_times=True)
+            segments = await broker.run_blocking(start_offsets, with_times=True)
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"segments cannot be read: {error}") from error
-    return offsets_before(found, timestamp, max_offsets, log.high_watermark)
+    return offsets_before(segments, timestamp, max_offsets, log.high_watermark)

@@ -4,7 +4,7 @@ Kafka 4 lists versions 0 to 2 in ApiVersions, because librdkafka before 2.11 oth
 (KAFKA-18659), but closes the connection when it receives one. This broker serves them as the protocol guides describe
 them: a message set v0 or v1 becomes a v2 batch.
 
-acks 0   no response; an error closes the connection, because such a producer notices nothing else
+acks 0   no response; an error closes the connection, which is the only way to notify the producer
 acks 1   responds when the batch is in the log, and on disk if flush.messages requires it
 acks -1  the same as 1, because this node is the only in-sync replica
 
@@ -44,33 +44,35 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.append.topic_rules import InvalidRecords
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_verification import PRODUCE_ABORTABLE, SupportedOperation
+from kafkalog_broker.transactions.transaction_verification import PRODUCE_GENERIC_ERROR_VERSION, SupportedOperation
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.names import is_written_by_broker
 
-_refusals = LogRate(logging.getLogger(__name__))
+_refusal_log = LogRate(logging.getLogger(__name__))
 
-ALL, LEADER, NONE = -1, 1, 0
-_ACKS = (ALL, LEADER, NONE)
+ACKS_ALL, ACKS_LEADER, ACKS_NONE = -1, 1, 0
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 FIRST_BATCH_VERSION = 3
 _FIRST_VERSIONS = {
     codec: facts.first_produce_version for codec, facts in CODECS.items() if facts.first_produce_version is not None
 }
 """First version of Produce requests that may carry a codec."""
+_FLAGS_AT = layout.ATTRIBUTES_AT + 1
+"""Position of the low byte of a batch's attributes, which has the codec and the transactional flag."""
 _ALL_CODECS_VERSION = max(_FIRST_VERSIONS.values())
 _ADMIN_CLIENT = "__admin_client"
 """Client ID that may write to internal topics if it is authorized (Kafka: `AdminUtils.ADMIN_CLIENT_ID`).
 
 In Kafka every authorized client may write to `__remote_log_metadata`, because Kafka's brokers do so as clients. This
 broker appends to it directly and trusts its records at startup, so only this client ID may write there."""
-_WARNED = frozenset({
+_ERRORS_LOGGED_AS_WARNINGS = frozenset({
     ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
     ErrorCode.unsupported_compression_type,
 })  # fmt: skip
-"""Errors logged as warnings, because a correct client does not cause them. Other errors occur in normal operation."""
+"""Errors that a correct client does not cause. Other errors occur in normal operation."""
 
 
 @api(0, 0, 13)
@@ -97,11 +99,14 @@ def _lacks_transactional_right(request: Request) -> bool:
     batches: Iterator[memoryview] = (
         records for _, partitions in entity.topics for _, records in partitions if records is not None
     )
-    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
-    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
+    if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):
         return False
     name = entity.transactional_id
     return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
+
+
+def _is_transactional(batch: memoryview) -> bool:
+    return len(batch) > _FLAGS_AT and bool(batch[_FLAGS_AT] & layout.ATTRIBUTE_TRANSACTIONAL)
 
 
 async def _respond_when_appended(
@@ -145,7 +150,7 @@ def _response(request: Request, responses: list[TopicProduceResponse]) -> Produc
     Raises:
         BrokerError: If a request with acks=0 had an error. This closes the connection.
     """
-    if request.entity.acks != NONE:
+    if request.entity.acks != ACKS_NONE:
         return ProduceResponse(responses)
     for topic, partitions in responses:
         for partition in partitions:
@@ -167,7 +172,7 @@ def _append(
         transaction = None
         if entity.transactional_id is not None:
             transaction = ProduceTransaction(
-                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_ABORTABLE)
+                broker, entity.transactional_id, SupportedOperation.of(version, PRODUCE_GENERIC_ERROR_VERSION)
             )
         appended: AppendInfo | Coroutine[Any, Any, AppendInfo]
         if version < FIRST_BATCH_VERSION:
@@ -176,9 +181,9 @@ def _append(
         else:
             appended = broker.appender.append(log, _checked_batch(records, version), transaction)
     except BrokerError as error:
-        return _refusal(error, request, broker, topic, index)
+        return _error_response(error, request, broker, topic, index)
     if isinstance(appended, AppendInfo):
-        return _success(appended, index)
+        return _success_response(appended, index)
     return _result_when_appended(appended, request, broker, topic, index)
 
 
@@ -186,9 +191,9 @@ async def _result_when_appended(
     appending: Coroutine[Any, Any, AppendInfo], request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     try:
-        return _success(await appending, index)
+        return _success_response(await appending, index)
     except BrokerError as error:
-        return _refusal(error, request, broker, topic, index)
+        return _error_response(error, request, broker, topic, index)
 
 
 def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log:
@@ -198,7 +203,7 @@ def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_written_by_broker(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients may not write to the internal topic {name}")
-    if broker.mirrored is not None:
+    if broker.mirror_source is not None:
         broker.check_not_mirrored(f"records for {name} are refused")
     return broker.log(name, index)
 
@@ -212,8 +217,7 @@ def _checked_batch(records: memoryview | None, version: int) -> memoryview:
     if not records:
         raise BrokerError(ErrorCode.invalid_record, "a produce request needs one batch per partition, there is none")
     if version < _ALL_CODECS_VERSION:
-        at = layout.ATTRIBUTES_AT + 1
-        codec = records[at] & layout.ATTRIBUTE_CODEC if len(records) > at else Codec.NONE
+        codec = records[_FLAGS_AT] & layout.ATTRIBUTE_CODEC if len(records) > _FLAGS_AT else Codec.NONE
         if version < _FIRST_VERSIONS.get(Codec(codec) if codec in KAFKA_CODECS else Codec.NONE, 0):
             name = "ZStandard" if codec == Codec.ZSTD else Codec(codec).label
             raise BrokerError(
@@ -227,7 +231,7 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     """Return the message set of a request of version 0 to 2. Raises BrokerError."""
     if records is None:
         raise BrokerError(ErrorCode.invalid_record, "there is no message set")
-    if acks == ALL and log.config.min_insync_replicas > 1:
+    if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
         raise BrokerError(
             ErrorCode.not_enough_replicas,
             f"min.insync.replicas is {log.config.min_insync_replicas}, but there is one replica",
@@ -235,17 +239,17 @@ def _checked_message_set(log: Log, records: memoryview | None, acks: int) -> mem
     return records
 
 
-def _success(info: AppendInfo, index: int) -> PartitionProduceResponse:
+def _success_response(info: AppendInfo, index: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
 
-def _refusal(
+def _error_response(
     error: BrokerError, request: Request, broker: Broker, topic: str | UUID, index: int
 ) -> PartitionProduceResponse:
     if broker.traffic is not None:
-        broker.traffic.refused(request.api_key, error.code)
-    level = logging.WARNING if error.code in _WARNED else logging.DEBUG
-    _refusals.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
+        broker.traffic.count_failed_request(request.api_key, error.code)
+    level = logging.WARNING if error.code in _ERRORS_LOGGED_AS_WARNINGS else logging.DEBUG
+    _refusal_log.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecords):
         records = [RecordError(record.batch_index, record.message) for record in error.records]
         return PartitionProduceResponse(
@@ -254,5 +258,5 @@ def _refusal(
     what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as in Kafka
     code = error.code
     if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
-        code = ErrorCode.not_leader_or_follower  # known to these clients, which then refresh metadata
+        code = ErrorCode.not_leader_or_follower  # kafka_storage_error is unknown to these clients
     return PartitionProduceResponse(index, code, error_message=what)

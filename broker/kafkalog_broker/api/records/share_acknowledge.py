@@ -86,20 +86,20 @@ async def acknowledge_all(
     is_renewing = may_renew and entity.is_renew_ack
     outcomes: dict[TopicIdPartition, AckOutcome] = {}
     for topic in entity.topics:
-        known = broker.topics.by_id(topic.topic_id)
+        existing_topic = broker.topics.by_id(topic.topic_id)
         for partition in topic.partitions:
             if time_slice.over:
                 await time_slice.next()
             key = share_partition_key(entity.group_id, topic.topic_id, partition.partition_index)
             partition_id = TopicIdPartition(key.topic_id, key.partition)
             try:
-                if known is None:
+                if existing_topic is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
                 batches = await run_in_slices(
-                    checked_batches(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
+                    check_batches(partition.acknowledgement_batches, may_renew, is_renewing), time_slice
                 )
-                request.authorize(known.name)
-                if not 0 <= key.partition < known.partitions:
+                request.authorize(existing_topic.name)
+                if not 0 <= key.partition < existing_topic.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
                     broker.share_partitions.acknowledge(key, entity.member_id, batches)
@@ -109,7 +109,7 @@ async def acknowledge_all(
     return outcomes
 
 
-def checked_batches(
+def check_batches(
     batches: Sequence[Any], may_renew: bool, is_renewing: bool
 ) -> Generator[None, None, list[Acknowledgement]]:
     """Check the acknowledgements of one partition (Kafka: `KafkaApis.validateAcknowledgementBatches`).

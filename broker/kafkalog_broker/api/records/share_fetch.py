@@ -16,12 +16,12 @@ from uuid import UUID
 from kafkalog_broker.api.records.share_acknowledge import FIRST_RENEWING_VERSION, AckOutcome, acknowledge_all, check_ids
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.consumer_quota import limited_bytes, throttle
+from kafkalog_broker.fetching.consumer_quota import limit_bytes, throttle
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.share_fetch_messages import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_fetch import FetchedPartitions, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -53,7 +53,7 @@ async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
     outcomes: Mapping[TopicIdPartition, AckOutcome] = {}
     if has_acks:
         outcomes = await acknowledge_all(request, broker, time_slice)
-    fetched: FetchedShares = {}
+    fetched: FetchedPartitions = {}
     if not is_renewing:
         fetched = await _fetch(request, broker, partitions)
     if session is not None:
@@ -78,9 +78,9 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     entity, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
     requested = [
-        TopicIdPartition(topic.topic_id or NO_TOPIC, one.partition_index)
+        TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)
         for topic in entity.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
@@ -100,24 +100,24 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
     ]
     sessions.update(session, requested, forgotten)
     partitions = list(session.partitions)
-    first = epoch % len(partitions) if partitions else 0  # each request starts with another partition
-    return _RequestedPartitions(partitions[first:] + partitions[:first], session)
+    start = epoch % len(partitions) if partitions else 0  # each request begins with another partition
+    return _RequestedPartitions(partitions[start:] + partitions[:start], session)
 
 
-async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedShares:
-    entity, refused = request.entity, FetchedShares()
+async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedPartitions:
+    entity, refused = request.entity, FetchedPartitions()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
         key = SharePartitionKey(entity.group_id, topic_id, index)
-        known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else request.authorization_error(known.name)
-        if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
+        topic = broker.topics.by_id(topic_id)
+        code = ErrorCode.unknown_topic_id if topic is None else request.authorization_error(topic.name)
+        if code is ErrorCode.none and topic is not None and not 0 <= index < topic.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
             keys.append(key)
         else:
             refused[key] = ShareFetchPartition(index, code)
-    max_bytes = limited_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
+    max_bytes = limit_bytes(broker.quotas, request, min(entity.max_bytes, broker.config.fetch_max_bytes))
     params = ShareFetchParams(
         entity.member_id, entity.max_records, entity.batch_size, min(entity.min_bytes, max_bytes), max_bytes,
         entity.max_wait.total_seconds(), entity.share_acquire_mode == _RECORD_LIMIT,
@@ -128,12 +128,12 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     return {**fetched, **refused}
 
 
-def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
+def _changed(session: ShareSession, fetched: FetchedPartitions) -> FetchedPartitions:
     """Return the partitions that a response to a session's later request includes.
 
     These have records or an error, or had an error in the previous response.
     """
-    changed: FetchedShares = {}
+    changed: FetchedPartitions = {}
     for key, partition in fetched.items():
         index = TopicIdPartition(key.topic_id, key.partition)
         had_error = session.partitions.get(index, False)
@@ -145,7 +145,7 @@ def _changed(session: ShareSession, fetched: FetchedShares) -> FetchedShares:
 
 
 def _response(
-    request: Request, broker: Broker, fetched: FetchedShares, outcomes: Mapping[TopicIdPartition, AckOutcome]
+    request: Request, broker: Broker, fetched: FetchedPartitions, outcomes: Mapping[TopicIdPartition, AckOutcome]
 ) -> ShareFetchResponse:
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, share in fetched.items():

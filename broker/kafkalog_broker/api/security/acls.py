@@ -64,7 +64,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
             if error.code is ErrorCode.unknown_server_error:
                 raise
             results.append({"error_code": error.code, "error_message": error.what})
-    async with broker.altering:
+    async with broker.alteration_lock:
         created = [acl for acl in dict.fromkeys(valid) if acl not in acls]
         if created:
             await broker.save("the ACLs", acls.save, [*acls, *created])
@@ -80,7 +80,7 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
     acls, time_slice = _authorizer(broker).acls, TimeSlice()
     results: list[dict[str, Any]] = []
     deleted: dict[Acl, None] = {}
-    async with broker.altering:
+    async with broker.alteration_lock:
         async for filter_struct in time_slice.spread(request.entity.filters):
             try:
                 acl_filter = filter_of(filter_struct)
@@ -132,7 +132,7 @@ def _authorizer(broker: Broker) -> Authorizer:
 
 
 def _reject_zero_codes(request: Request) -> None:
-    """Raise a BrokerError that closes the connection, because the functions above return no response for it."""
+    """Raise a BrokerError for a zero code. It closes the connection, because the error handlers return no response."""
     if _has_zero_code(request):
         raise BrokerError(ErrorCode.invalid_request, "a type, operation or permission is 0")
 

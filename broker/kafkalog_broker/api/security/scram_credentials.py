@@ -19,7 +19,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
-from kafkalog_broker.security.scram_changes import Outcome, changed, number_of
+from kafkalog_broker.security.scram_changes import Outcome, apply_changes, mechanism_number
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ async def describe_user_scram_credentials(request: Request, broker: Broker) -> A
 
     def result(name: str) -> dict[str, Any]:
         credentials = [
-            {"mechanism": number_of(mechanism), "iterations": by_name[name].iterations}
+            {"mechanism": mechanism_number(mechanism), "iterations": by_name[name].iterations}
             for mechanism, by_name in users.items()
             if name in by_name
         ]
@@ -61,9 +61,9 @@ def describe_user_scram_credentials_error(request: Request, code: ErrorCode) -> 
 @api(51, 0, 0)
 async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
     scram_users = broker.scram_users
-    async with broker.altering:
+    async with broker.alteration_lock:
         users = scram_users.copy()
-        outcomes: dict[str, Outcome] = await broker.run_blocking(changed, users, request.entity)
+        outcomes: dict[str, Outcome] = await broker.run_blocking(apply_changes, users, request.entity)
         altered = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]
         if altered:
             await broker.save("the users", scram_users.copies.save, users)

@@ -31,11 +31,13 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
             if occurrences[name] > 1:
                 raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
             request.authorize(name)
-            assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
-            known = validate_new_partition_count(broker, name, topic.count, assignments, remaining)
-            remaining -= topic.count - known.partitions
+            assignments = (
+                None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+            )
+            existing_topic = validate_new_partition_count(broker, name, topic.count, assignments, remaining)
+            remaining -= topic.count - existing_topic.partitions
             totals[name] = topic.count
-            outcomes[name] = known
+            outcomes[name] = existing_topic
         except BrokerError as error:
             outcomes[name] = error
     if totals and not body.validate_only:

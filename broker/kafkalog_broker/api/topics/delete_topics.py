@@ -16,7 +16,7 @@ from kafkalog_broker.api.error_messages import UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_O
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIAL_MESSAGES, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -28,12 +28,12 @@ _FIRST_VERSION_WITH_IDS = 6
 
 
 class _TopicToDelete(NamedTuple):
-    """A topic as the request names it.
+    """A topic of the request.
 
     Attributes:
-        name: Its name; for a topic by ID the name it has, or None if there is no such topic.
-        topic_id: Its ID, if the request has one.
-        error: Why it is not deleted, as far as the request alone shows it.
+        name: Name of the topic. For a topic by ID it is looked up; None if the ID is unknown.
+        topic_id: ID of the topic, or None if the request has its name.
+        error: Why the topic is not deleted, if the request alone is the reason; else None.
     """
 
     name: str | None
@@ -89,14 +89,14 @@ def _resolve(
             resolved[key] = topic._replace(error=BrokerError(ErrorCode.invalid_request, message))
         elif topic.topic_id is None:
             resolved[key] = topic
-        elif (known := broker.topics.by_id(topic.topic_id)) is None:
+        elif (existing_topic := broker.topics.by_id(topic.topic_id)) is None:
             resolved[key] = topic._replace(error=BrokerError(ErrorCode.unknown_topic_id, UNKNOWN_TOPIC_ID))
-        elif known.name in names and _may_describe_and_delete(request, known.name):
+        elif existing_topic.name in names and _may_describe_and_delete(request, existing_topic.name):
             message = "The provided topic name maps to an ID that was already supplied."
             error = BrokerError(ErrorCode.invalid_request, message)
-            resolved[key] = topic._replace(name=known.name, error=error)
+            resolved[key] = topic._replace(name=existing_topic.name, error=error)
         else:
-            resolved[key] = topic._replace(name=known.name)
+            resolved[key] = topic._replace(name=existing_topic.name)
         if topic.topic_id is not None and resolved[key].error is not None:
             refused_with_id.add(resolved[key].name)
     # If a topic is refused with its ID, the response has no second result for its name.
@@ -129,7 +129,7 @@ def _authorize(request: Request, broker: Broker, topic: _TopicToDelete) -> _Topi
         request.authorization_error(name)
     code = ErrorCode.topic_authorization_failed
     shown_name = name if may_describe or topic.topic_id is None else None
-    return _TopicToDelete(shown_name, topic.topic_id, BrokerError(code, TEXTS[code]))
+    return _TopicToDelete(shown_name, topic.topic_id, BrokerError(code, DENIAL_MESSAGES[code]))
 
 
 def _may_describe_and_delete(request: Request, name: str) -> bool:

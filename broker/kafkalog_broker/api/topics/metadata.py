@@ -115,8 +115,8 @@ async def _authorize(request: Request, broker: Broker, time_slice: TimeSlice) ->
     async for topic in time_slice.spread(request.entity.topics):
         topic_id = topic.topic_id
         if topic.name is None or topic_id is not None:
-            known = None if topic_id is None else broker.topics.by_id(topic_id)
-            if known is not None and topic_id is not None and (code := request.authorization_error(known.name)):
+            existing = None if topic_id is None else broker.topics.by_id(topic_id)
+            if existing is not None and topic_id is not None and (code := request.authorization_error(existing.name)):
                 # As in Kafka, the response discloses that the ID exists, but not the topic's name.
                 denied[topic_id] = absent_topic(code, _absent_name(request), topic_id)
             else:

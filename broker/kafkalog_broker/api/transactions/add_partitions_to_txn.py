@@ -30,7 +30,7 @@ _FIRST_VERSION_BETWEEN_BROKERS = 4
 Codes = Mapping[TopicPartition, ErrorCode]
 Partitions = frozenset[TopicPartition]
 Operation = Callable[[Partitions], Codes]
-"""Adds partitions to a transaction or verifies them. Raises BrokerError."""
+"""Function that adds partitions to a transaction, or verifies them, and returns their results. Raises BrokerError."""
 
 
 @api(24, 0, 5)
@@ -66,11 +66,11 @@ def _codes(request: Request, broker: Broker, topics: Sequence[Any], operation: O
     from_client = request.version < _FIRST_VERSION_BETWEEN_BROKERS
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
-        known, error = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
+        existing_topic, error = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
         if from_client and (is_internal(topic.name) or request.authorization_error(topic.name)):
-            known, error = None, ErrorCode.topic_authorization_failed
+            existing_topic, error = None, ErrorCode.topic_authorization_failed
         for index in topic.partitions:
-            exists = known is not None and 0 <= index < known.partitions
+            exists = existing_topic is not None and 0 <= index < existing_topic.partitions
             codes[TopicPartition(topic.name, index)] = ErrorCode.operation_not_attempted if exists else error
     if set(codes.values()) - {ErrorCode.operation_not_attempted}:
         return codes

@@ -11,7 +11,7 @@ from kafkalog_broker.api.error_messages import UNKNOWN_TOPIC_OR_PARTITION
 from kafkalog_broker.api.transactions.distinct_partitions import distinct_partitions
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS
+from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import entity, respond, response_structs
@@ -43,14 +43,14 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.policy_violation, message)
                 # There may be 100,000 producers, so their structs are made in time slices.
                 producers = [
-                    _producer(producer_struct, known.entry())
-                    async for known in time_slice.spread(log.producer_state.producers())
+                    _producer(producer_struct, producer.entry())
+                    async for producer in time_slice.spread(log.producer_state.producers())
                 ]
                 described += len(producers)
             except BrokerError as error:
                 code = error.code
                 # Kafka has no message for a missing partition of an existing topic.
-                message = error.what if code in TEXTS or name not in broker.topics else None
+                message = error.what if code in DENIAL_MESSAGES or name not in broker.topics else None
             partitions.append({
                 "partition_index": index, "error_code": code, "error_message": message,
                 "active_producers": tuple(producers),
@@ -64,7 +64,7 @@ def _authorized_log(request: Request, broker: Broker, topic: str, partition: int
     if topic not in broker.topics:
         check_topic_name(topic)
     if denial := request.authorization_error(topic):
-        raise BrokerError(denial, TEXTS[denial])
+        raise BrokerError(denial, DENIAL_MESSAGES[denial])
     if topic not in broker.topics:
         raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_TOPIC_OR_PARTITION)
     return broker.log(topic, partition)

@@ -27,14 +27,14 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
     current = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     if (current.producer_id == NO_PRODUCER_ID) != (current.epoch == NO_PRODUCER_EPOCH):
         raise BrokerError(ErrorCode.invalid_request, f"one of producer id and epoch is missing: {current}")
-    if broker.mirrored is not None:
+    if broker.mirror_source is not None:
         # Unlike Produce, not POLICY_VIOLATION: librdkafka would retry it until its timeout.
         is_transactional = body.transactional_id is not None
         raise BrokerError(
             ErrorCode.transactional_id_authorization_failed
             if is_transactional
             else ErrorCode.cluster_authorization_failed,
-            f"this broker mirrors {broker.mirrored} and is read-only: it does not accept producers",
+            f"this broker mirrors {broker.mirror_source} and is read-only: it does not accept producers",
         )
     await broker.wait_for_producer_id()
     if body.transactional_id is None:

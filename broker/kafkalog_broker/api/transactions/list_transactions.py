@@ -21,7 +21,7 @@ from kafkalog_broker.transactions.transaction_state import BY_LABEL
 @api(66, 0, 2)
 def list_transactions(request: Request, broker: Broker) -> Any:
     body = request.entity
-    listed = broker.transactions.all()
+    listed = broker.transactions.all_metadata()
     if body.state_filters:
         states = {BY_LABEL[name] for name in body.state_filters if name in BY_LABEL}
         listed = [metadata for metadata in listed if metadata.state in states]

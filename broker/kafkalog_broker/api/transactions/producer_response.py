@@ -1,4 +1,4 @@
-"""The response that InitProducerId and EndTxn have in common: an error, and a producer ID with its epoch."""
+"""Response of InitProducerId and EndTxn: an error code, and a producer ID with its epoch."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
-from kafkalog_broker.transactions.transaction_verification import TXN_OFFSET_COMMIT_ABORTABLE, SupportedOperation
+from kafkalog_broker.transactions.transaction_verification import (
+    TXN_OFFSET_COMMIT_GENERIC_ERROR_VERSION,
+    SupportedOperation,
+)
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _FIRST_VERSION_WITH_LOAD_IN_PROGRESS = 2
@@ -47,7 +50,7 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
         member_id=body.member_id,
         generation=body.generation_id,
         group_instance_id=body.group_instance_id,
-        knows_group_id_not_found=False,
+        supports_group_id_not_found=False,
         producer=producer,
     )
     try:
@@ -76,6 +79,6 @@ def _verify_transaction(request: Request, broker: Broker, producer: ProducerIdAn
         return True
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return True
-    operation = SupportedOperation.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
+    operation = SupportedOperation.of(request.version, TXN_OFFSET_COMMIT_GENERIC_ERROR_VERSION)
     broker.transactions.verify(body.transactional_id, producer, partition, operation)
     return broker.transactions.unflushed(body.transactional_id) is None

@@ -1,1 +1,1 @@
-"""Server-side assignors of consumer groups and share groups. Those of streams groups: streams/task_assignor.py."""
+"""Server-side assignors of consumer groups and share groups. The one of streams groups is streams/task_assignor.py."""

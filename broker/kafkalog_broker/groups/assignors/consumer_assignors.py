@@ -11,7 +11,8 @@ from kafkalog_broker.groups.assignors.uniform_homogeneous_assignor import assign
 
 
 def assign_uniform(group: GroupSpec) -> Assignments:
-    return assign_homogeneous(group) if group.homogeneous else assign_heterogeneous(group)
+    """Assign equally many partitions to all members, as far as their subscriptions allow (UniformAssignor)."""
+    return assign_homogeneous(group) if group.is_homogeneous else assign_heterogeneous(group)
 
 
 CONSUMER_ASSIGNORS: Mapping[str, Callable[[GroupSpec], Assignments]] = {

@@ -31,13 +31,13 @@ class GroupSpec(NamedTuple):
 
     Attributes:
         members: By member ID, in the order in which they are assigned.
-        homogeneous: Whether all members have the same subscription.
-        partitions: Returns the partitions of a topic that can be assigned.
+        is_homogeneous: Whether all members have the same subscription.
+        partitions_of: Returns the partitions of a topic that can be assigned.
     """
 
     members: Mapping[str, AssignedMember]
-    homogeneous: bool
-    partitions: Callable[[UUID], Sequence[int]]
+    is_homogeneous: bool
+    partitions_of: Callable[[UUID], Sequence[int]]
 
 
 Assignments = Mapping[str, Partitions]

@@ -14,13 +14,13 @@ from kafkalog_broker.groups.modern.group_records import Partitions
 
 
 def assign_ranges(group: GroupSpec) -> Assignments:
-    """Assign to static members first, in the order of instance IDs, then to the others in the order of member IDs."""
+    """Assign ranges to static members in the order of instance IDs, then to the others in the order of member IDs."""
     member_ids = sorted(group.members, key=lambda member_id: _order(member_id, group.members[member_id].instance_id))
     topics: dict[UUID, _RangesOfTopic] = {}
     for member_id in member_ids:
         for topic_id in group.members[member_id].topics:
             if topic_id not in topics:
-                topics[topic_id] = _RangesOfTopic(len(group.partitions(topic_id)))
+                topics[topic_id] = _RangesOfTopic(len(group.partitions_of(topic_id)))
             topics[topic_id].members += 1
     assignments: dict[str, Partitions] = {}
     for member_id in member_ids:
@@ -40,7 +40,7 @@ class _RangesOfTopic:
     partitions: int
     members: int = 0
     start: int = 0  # first partition of the next range
-    larger_ranges: int | None = None  # number of further ranges with one more partition; None before the first range
+    larger_ranges: int | None = None  # number of remaining ranges with one partition more; None before the first range
 
     def next_range(self) -> range:
         if self.larger_ranges is None:

@@ -1,7 +1,7 @@
-"""The assignor `simple` of share groups: every partition is assigned to about equally many members (SimpleAssignor).
+"""The assignor `simple` of share groups, which assigns each partition to about equally many members (SimpleAssignor).
 
-With more members than partitions, each partition has as many members as needed to give every member one. With fewer,
-members have several partitions. Members keep the partitions that they have as far as that allows.
+With more members than partitions, each partition has as many members as needed to give every member a partition. With
+fewer members, members have several partitions. Within these quotas, members keep the partitions that they have.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ T = TypeVar("T", bound=Hashable)
 
 
 def assign_simple(group: GroupSpec) -> Assignments:
-    if group.homogeneous:
+    """Assign all partitions at once if all members have the same subscription, otherwise topic by topic."""
+    if group.is_homogeneous:
         topic_ids = next(iter(group.members.values())).topics
-        partitions = [(topic_id, index) for topic_id in topic_ids for index in group.partitions(topic_id)]
+        partitions = [(topic_id, index) for topic_id in topic_ids for index in group.partitions_of(topic_id)]
         current = {
             member_id: [(topic_id, index) for topic_id, indexes in member.partitions.items() for index in indexes]
             for member_id, member in group.members.items()
         }
-        return {member_id: with_partitions({}, mine) for member_id, mine in _distribute(partitions, current).items()}
+        assigned = _distribute(partitions, current)
+        return {member_id: with_partitions({}, gained) for member_id, gained in assigned.items()}
     current_by_topic: dict[UUID, dict[str, Collection[int]]] = {}
     for member_id, member in group.members.items():
         for topic_id in member.topics:
             current_by_topic.setdefault(topic_id, {})[member_id] = member.partitions.get(topic_id, ())
     assignments: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in group.members}
     for topic_id, current_of_topic in current_by_topic.items():
-        for member_id, indexes in _distribute(group.partitions(topic_id), current_of_topic).items():
+        for member_id, indexes in _distribute(group.partitions_of(topic_id), current_of_topic).items():
             if indexes:
                 assignments[member_id][topic_id] = tuple(sorted(indexes))
     return assignments
@@ -48,7 +50,7 @@ def _distribute(partitions: Sequence[T], current: Mapping[str, Collection[T]]) -
     partitions_per_member = members_per_partition * len(partitions) / len(current)
     owners: dict[T, set[str]] = {partition: set() for partition in partitions}
     assigned: dict[str, list[T]] = {}
-    missing: dict[str, int] = {}  # number of partitions to the quota of each member
+    missing: dict[str, int] = {}  # by member, number of partitions below its quota
     for number, (member_id, owned) in enumerate(current.items()):
         quota = ceil(partitions_per_member * (number + 1)) - ceil(partitions_per_member * number)
         assigned[member_id] = []

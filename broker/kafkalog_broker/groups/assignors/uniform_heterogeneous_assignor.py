@@ -17,19 +17,23 @@ _NO_OWNER = -1
 
 
 def assign_heterogeneous(group: GroupSpec) -> Assignments:
+    """Assign the partitions of each topic to its subscribers, as evenly as the subscriptions allow."""
     return _HeterogeneousBuilder(group).build()
 
 
 class Balancer:
-    """Selects the subscriber of a topic that gets the next partition, and the one that gives it away.
+    """Selects the subscriber of a topic that gets the next partition, and the subscriber that gives it away.
 
-    Members are sorted by size, their number of partitions. The members in [0, low_end) get partitions level by level,
-    those in [high_start, high_end) give them away level by level.
+    Members are sorted by size, which is their number of partitions. The members in [0, low_end) get partitions until
+    all of them have the same size, then the range is extended. In the same way, the members in [high_start, high_end)
+    give partitions away.
     """
 
     def __init__(self, members: Sequence[int], sizes: list[int]) -> None:
-        """
+        """Create for the subscribers of one topic.
+
         Args:
+            members: The subscribers.
             sizes: Size of each member. Updated by the caller when it moves a partition.
         """
         self._sizes = sizes
@@ -41,7 +45,7 @@ class Balancer:
         self._high_level = sizes[self._members[-1]] + 1
         self._next_high = len(self._members) - 1
         self.imbalance = sizes[self._members[-1]] - sizes[self._members[0]]
-        """Difference between the largest and the smallest size at the beginning."""
+        """Initial difference between the largest and the smallest size."""
 
     def least_loaded(self) -> int:
         """Return the member that gets the next partition."""
@@ -57,7 +61,7 @@ class Balancer:
         """Return the member that gives away the next partition, or None if all members are excluded."""
         if self._next_high < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
-                # All members of the range are excluded: continue with the next smaller one.
+                # All members of the range are excluded: continue with the next smaller size.
                 self._high_level = self._size_at(self._high_start - 1)
             else:
                 self._high_level -= 1
@@ -70,7 +74,7 @@ class Balancer:
         return self._members[self._next_high + 1]
 
     def exclude_most_loaded(self) -> None:
-        """Exclude the member that `most_loaded` returned last: it has no partition of the topic."""
+        """Exclude the member that `most_loaded` returned last, because it has no partition of the topic."""
         self._high_end -= 1
         excluded, last = self._next_high + 1, self._high_end
         self._members[excluded], self._members[last] = self._members[last], self._members[excluded]
@@ -93,7 +97,7 @@ class _HeterogeneousBuilder:
         for number, member in enumerate(group.members.values()):
             for topic in member.topics:
                 self._subscribers.setdefault(topic, []).append(number)
-        self._owners = {topic: [_NO_OWNER] * len(group.partitions(topic)) for topic in self._subscribers}
+        self._owners = {topic: [_NO_OWNER] * len(group.partitions_of(topic)) for topic in self._subscribers}
         self._assigned: list[dict[UUID, dict[int, None]]] = []
         for number, member in enumerate(group.members.values()):
             subscribed = frozenset(member.topics)
@@ -105,12 +109,12 @@ class _HeterogeneousBuilder:
                     self._owners[topic][partition] = number
 
     def build(self) -> Assignments:
-        def order(topic: UUID) -> tuple[float, int, UUID]:
-            """Topics with most partitions for each subscriber first."""
+        def sort_key(topic: UUID) -> tuple[float, int, UUID]:
+            """Sort topics with most partitions per subscriber first."""
             subscribers = len(self._subscribers[topic])
             return -len(self._owners[topic]) / subscribers, subscribers, topic
 
-        topics = sorted(self._subscribers, key=order)
+        topics = sorted(self._subscribers, key=sort_key)
         for topic in topics:
             unassigned = [partition for partition, owner in enumerate(self._owners[topic]) if owner == _NO_OWNER]
             if unassigned:
@@ -134,7 +138,7 @@ class _HeterogeneousBuilder:
                     last_moved = position
 
     def _balance_topic(self, topic: UUID) -> int:
-        """Move partitions of a topic from members with most to members with fewest. Returns the number of moves."""
+        """Move partitions of a topic from members with most to members with fewest, and return the number of moves."""
         balancer = Balancer(self._subscribers[topic], self._sizes)
         if balancer.imbalance <= 1:
             return 0

@@ -1,6 +1,6 @@
 """The assignor `uniform` for members with equal subscriptions (Kafka's UniformHomogeneousAssignmentBuilder).
 
-All members get equally many partitions, or one more, and keep the partitions that they have within that quota.
+The numbers of partitions of two members differ by one at most. Within this quota, members keep their partitions.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from kafkalog_broker.groups.modern.group_records import Partitions
 
 
 def assign_homogeneous(group: GroupSpec) -> Assignments:
-    topics = {topic_id: group.partitions(topic_id) for topic_id in next(iter(group.members.values())).topics}
+    """Assign the partitions of all subscribed topics. The group must have members."""
+    topics = {topic_id: group.partitions_of(topic_id) for topic_id in next(iter(group.members.values())).topics}
     if not topics:
         return {}
     unassigned = _unassigned_partitions(group, topics)
     assignments: dict[str, Partitions] = {}
-    unfilled: list[tuple[str, int]] = []  # member ID and number of partitions that it still gets
+    unfilled: list[tuple[str, int]] = []  # member IDs, with the number of partitions below the quota
     min_quota, larger_quotas = divmod(sum(map(len, topics.values())), len(group.members))
     for number, (member_id, member) in enumerate(group.members.items()):
         has_larger_quota = larger_quotas > 0
         kept = _keep(member, topics, min_quota + has_larger_quota, unassigned)
         missing = kept.missing
         if missing > 0 and has_larger_quota and len(group.members) - number > larger_quotas:
-            # A later member may already own the partition more; the last members get the larger quotas that remain.
+            # A later member may already own one partition more. If none does, the last members get the larger quotas.
             missing -= 1
             has_larger_quota = False
         assignments[member_id] = kept.partitions
@@ -64,7 +65,7 @@ def _unassigned_partitions(group: GroupSpec, topics: Mapping[UUID, Sequence[int]
 
 
 class _Kept(NamedTuple):
-    """Partitions that a member keeps, and the number that is missing to its quota."""
+    """Partitions that a member keeps, and the number of partitions below its quota."""
 
     partitions: Partitions
     missing: int
@@ -73,7 +74,7 @@ class _Kept(NamedTuple):
 def _keep(member: AssignedMember, topics: Collection[UUID], quota: int, unassigned: list[TopicPartition]) -> _Kept:
     """Keep the partitions of a member within its quota, and append the others to `unassigned`.
 
-    If the member keeps all, its partitions are the same object as before, which tells the caller that nothing changed.
+    If the member keeps all partitions, the same object is returned, so that the caller can detect that with `is`.
     """
     owned = sum(map(len, member.partitions.values()))
     if owned <= quota and all(topic_id in topics for topic_id in member.partitions):

@@ -1,6 +1,7 @@
-"""A classic group: its members, generation and protocol, without timers and log (Kafka's ClassicGroup).
+"""A classic group: its members, generation and protocol (Kafka's ClassicGroup).
 
-Every change goes through a method of ClassicGroup, which maintains the counts that decide when a phase ends.
+`ClassicGroupManager` has the timers of groups and appends their records. It changes a group only through the methods of
+ClassicGroup, which maintain the counts that determine the end of a phase.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ class ClassicGroupState(Enum):
 
     EMPTY = "Empty"  # no members; the group is removed when its last offset has expired
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Join phase: lasts until all members have joined (again), or until the rebalance timeout."""
+    """Join phase, which lasts until all members have joined (again) or the rebalance timeout expires."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """Sync phase: a generation has begun, and lasts until its leader sends the assignment."""
+    """Sync phase, which lasts until the leader of the new generation sends the assignment."""
     STABLE = "Stable"  # the assignment of the generation is in the log
     DEAD = "Dead"  # removed, or unloaded: the object is no longer in use
 
 
-_S = ClassicGroupState
-
 PREVIOUS_STATES: Mapping[ClassicGroupState, frozenset[ClassicGroupState]] = {
-    _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
-    _S.PREPARING_REBALANCE: frozenset({_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE}),
-    _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
-    _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
-    _S.DEAD: frozenset(_S),
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.EMPTY, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
 }
 """The states from which a group may change to each state."""
 
@@ -67,19 +68,19 @@ class ClassicGroup:
         self.members: dict[str, ClassicGroupMember] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id to member ID
         self.pending_members: set[str] = set()
-        """Member IDs that were sent with MEMBER_ID_REQUIRED and have not been used to join yet."""
+        """Member IDs that were sent with MEMBER_ID_REQUIRED, and with which no member has joined yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not sent SyncGroup yet."""
-        self.new_member_added = False  # a member has joined in the first join phase, which is then extended
+        self.new_member_added = False  # whether a member has joined in the first join phase, which is then extended
         self.topics: frozenset[str] | None = None
         """Topics that the members subscribe to; None if the coordinator cannot know them."""
         self.awaiting_join_count = 0
-        self._supported: Counter[str] = Counter()
+        self._supported: Counter[str] = Counter()  # number of members that support each protocol
         self._now_ms = now_ms
 
     @classmethod
     def from_record(cls, group_id: str, record: Any, now_ms: Callable[[], int]) -> ClassicGroup:
-        """Return the group of a GroupMetadataValue. Version 0 has no rebalance timeout: the session timeout is used."""
+        """Create from a GroupMetadataValue. In version 0, the session timeout is also the rebalance timeout."""
         group = cls(group_id, now_ms)
         group.generation = record.generation
         group.protocol_type = record.protocol_type or None
@@ -107,7 +108,7 @@ class ClassicGroup:
         """Return the record of the group.
 
         Args:
-            assignments: Assignments by member ID; None for those that the members have.
+            assignments: Assignments by member ID; None for the current assignments of the members.
 
         Raises:
             BrokerError: unknown_server_error if a text is too long for a record.
@@ -157,9 +158,13 @@ class ClassicGroup:
     def update(
         self, member: ClassicGroupMember, stated: JoinRequest | ClassicGroupMember, awaiting_join: JoinCallback | None
     ) -> None:
-        """Update a member that joins again, with its protocols and timeouts.
+        """Update the protocols and timeouts of a member that joins again.
 
-        A JoinGroup request of the member that is still waiting is answered with REBALANCE_IN_PROGRESS.
+        If an earlier JoinGroup request of the member still waits, it is answered with REBALANCE_IN_PROGRESS.
+
+        Args:
+            stated: The request with the protocols and timeouts, or the member before the request to restore it.
+            awaiting_join: Callback of the request, if it waits for the end of the join phase.
         """
         if awaiting_join is not None:
             self.answer_join(member, JoinResponse(ErrorCode.rebalance_in_progress, member.member_id))
@@ -172,7 +177,7 @@ class ClassicGroup:
         member.awaiting_join = awaiting_join
 
     def replace_static(self, group_instance_id: str, old_id: str, new_id: str) -> ClassicGroupMember:
-        """Give a static member a new member ID. Requests that wait with the old one are answered FENCED_INSTANCE_ID."""
+        """Give a static member a new member ID. Answer waiting requests with the old ID with FENCED_INSTANCE_ID."""
         old = self.members.pop(old_id)
         self.answer_join(old, JoinResponse(ErrorCode.fenced_instance_id, old_id))
         self.answer_sync(old, SyncResponse(ErrorCode.fenced_instance_id))
@@ -184,14 +189,18 @@ class ClassicGroup:
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has joined the leader. Returns False if no member has joined."""
+        """Select a leader among the members that have joined. Return False if no member has joined."""
         joined = {member.member_id: None for member in self.members.values() if member.awaiting_join is not None}
         if joined and self.leader not in joined:
             self.leader = next(iter(joined))
         return bool(joined)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raises BrokerError: unknown_member_id; fenced_instance_id for a static member that was replaced."""
+        """Check the IDs of a member.
+
+        Raises:
+            BrokerError: unknown_member_id; fenced_instance_id for a static member that was replaced.
+        """
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -207,11 +216,11 @@ class ClassicGroup:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {self.group_id!r} has no member {member_id!r}")
 
     def check_generation(self, generation: int) -> None:
-        """Raises BrokerError: illegal_generation."""
+        """Raise BrokerError illegal_generation if the generation is not the current one."""
         if generation != self.generation:
             raise BrokerError(
                 ErrorCode.illegal_generation,
-                f"group {self.group_id!r} is in generation {self.generation}, the member in {generation}",
+                f"group {self.group_id!r} is in generation {self.generation}, the member is in {generation}",
             )
 
     def check_commit(self, request: CommitRequest) -> None:
@@ -228,9 +237,9 @@ class ClassicGroup:
         self.check_member(request.member_id, request.group_instance_id)
         self.check_generation(request.generation)
         if not in_transaction and self.state is ClassicGroupState.COMPLETING_REBALANCE:
-            # The member knows the new generation but not its assignment: the partitions may be assigned to another one.
+            # The member does not have its new assignment yet: the partitions may be assigned to another member.
             raise BrokerError(
-                ErrorCode.rebalance_in_progress, f"group {self.group_id!r} waits for the assignment of its leader"
+                ErrorCode.rebalance_in_progress, f"group {self.group_id!r} waits for the assignment from its leader"
             )
 
     @property
@@ -246,7 +255,7 @@ class ClassicGroup:
         self._supported = +self._supported  # drops protocols that no member supports any more
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether all members, and a member with these protocols, support a common one."""
+        """Return whether a member with these protocols may join: all present members support one of them."""
         if self.state is ClassicGroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
@@ -254,7 +263,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Return the protocol with most votes. Each member votes for its first protocol that all members support."""
+        """Return the protocol with the most votes. Each member votes for its first one that all members support."""
         candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes: Counter[str] = Counter()
         for member in self.members.values():
@@ -262,7 +271,7 @@ class ClassicGroup:
         return votes.most_common(1)[0][0]
 
     def begin_generation(self) -> None:
-        """End the join phase: begin the next generation with the members that remain, if any."""
+        """Begin the next generation with the remaining members, after the join phase."""
         self.generation += 1
         self.settle_protocol()
         self.become(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY)
@@ -284,17 +293,18 @@ class ClassicGroup:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return whether a member subscribes to a topic, or the subscriptions of consumers are unknown."""
+        """Return whether a member subscribes to a topic. True if the subscriptions of consumers are unknown."""
         return self.protocol_type == PROTOCOL_TYPE if self.topics is None else topic in self.topics
 
     def answer_join(self, member: ClassicGroupMember, answer: JoinResponse) -> None:
+        """Answer the waiting JoinGroup request of a member, if there is one."""
         waiting, member.awaiting_join = member.awaiting_join, None
         if waiting is not None:
             self.awaiting_join_count -= 1
             waiting(answer)
 
     def answer_sync(self, member: ClassicGroupMember, answer: SyncResponse) -> bool:
-        """Answer the SyncGroup request of a member. Returns False if none is waiting."""
+        """Answer the waiting SyncGroup request of a member. Return False if there is none."""
         waiting, member.awaiting_sync = member.awaiting_sync, None
         if waiting is None:
             return False

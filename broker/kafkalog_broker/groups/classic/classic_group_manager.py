@@ -27,7 +27,7 @@ from kafkalog_broker.groups.modern.group_context import GroupContext
 _log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""Session timeout of a new member, which sends no heartbeats before its first generation. A constant in Kafka too."""
+"""Session timeout of a member before its first generation, in which it sends no heartbeats. A constant in Kafka too."""
 
 
 class ClassicGroupManager:
@@ -46,12 +46,12 @@ class ClassicGroupManager:
         self._new_id = context.new_id
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """Call `answer` once, now or when the join phase has ended. Or raise BrokerError."""
+        """Call `answer` once, now or at the end of the join phase, unless BrokerError is raised."""
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
                 raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {request.group_id!r}")
-            # As in Kafka, the (empty) record of a new group is in the log before the response.
+            # As in Kafka, the record of the new empty group is written before the response.
             group = ClassicGroup(request.group_id, self._now_ms)
             self._append([group.to_record()])
             self.groups[request.group_id] = group
@@ -73,8 +73,8 @@ class ClassicGroupManager:
         match group.state:
             case ClassicGroupState.PREPARING_REBALANCE:
                 member = group.members.get(member_id)
-                waits = member is not None and member.awaiting_join is not None
-                return waits or group.awaiting_join_count < self._config.group_max_size
+                has_joined = member is not None and member.awaiting_join is not None
+                return has_joined or group.awaiting_join_count < self._config.group_max_size
             case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
                 return member_id in group.members or len(group.members) < self._config.group_max_size
             case _:
@@ -88,7 +88,7 @@ class ClassicGroupManager:
             if old_id is None:
                 self._add(group, request, new_id, answer)
             else:
-                self._return_static(group, request, old_id, new_id, answer)
+                self._rejoin_static(group, request, old_id, new_id, answer)
             return
         new_id = f"{request.client_id}-{self._new_id()}"
         if request.requires_known_member_id:
@@ -108,9 +108,9 @@ class ClassicGroupManager:
         if group.state is ClassicGroupState.PREPARING_REBALANCE and group.previous_state is ClassicGroupState.EMPTY:
             group.new_member_added = True
         group.add(member)
-        # Before v4 the member does not know its ID, so it sends no heartbeats. A lost connection is not noticed while
-        # its request waits. Hence a longer timeout than that of its session (KAFKA-7610).
-        self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        # The member sends no heartbeats while its request waits, and before v4 it has no member ID yet. If it has
+        # disconnected, this timeout removes it (KAFKA-7610).
+        self.restart_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(group, f"new member {member_id}; client reason: {request.reason}")
 
     def _rejoin(self, group: ClassicGroup, request: JoinRequest, answer: JoinCallback) -> None:
@@ -126,14 +126,14 @@ class ClassicGroupManager:
             case ClassicGroupState.STABLE if unchanged and not is_leader:
                 answer(group.current_generation(member_id, with_members=False))
             case _:
-                # A leader that joins again wants a rebalance: it has seen a change of metadata, such as new partitions.
+                # A leader joins again to begin a rebalance, after a change of metadata such as new partitions.
                 group.update(member, request, answer)
                 self._rebalance_or_complete(group, f"member {member_id} joins again; client reason: {request.reason}")
 
-    def _return_static(
+    def _rejoin_static(
         self, group: ClassicGroup, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback
     ) -> None:
-        """Let a static member that is back after a restart join with a new member ID (KIP-345)."""
+        """Let a static member join with a new member ID, as after a restart (KIP-345)."""
         instance = request.group_instance_id
         assert instance is not None
         old_leader = group.leader or ""
@@ -141,8 +141,8 @@ class ClassicGroupManager:
         member = group.replace_static(instance, old_id, new_id)
         before = replace(member)
         group.update(member, request, answer)
-        self.expect_heartbeat(group, member)
-        reason = f"static member {new_id} is back; client reason: {request.reason}"
+        self.restart_session(group, member)
+        reason = f"static member {new_id} joins again; client reason: {request.reason}"
         match group.state:
             case ClassicGroupState.STABLE if group.protocol == group.select_protocol():
                 pass
@@ -150,8 +150,8 @@ class ClassicGroupManager:
                 self._rebalance_or_complete(group, reason)
                 return
             case ClassicGroupState.COMPLETING_REBALANCE:
-                # The assignment of the leader may be for the old member ID; the new one would get nothing.
-                self.prepare(group, reason)
+                # The leader may assign to the old member ID; then the new one would get no partitions.
+                self.prepare_rebalance(group, reason)
                 return
             case _:
                 self._maybe_complete_join(group)
@@ -163,13 +163,13 @@ class ClassicGroupManager:
             group.update(member, before, None)
             self._timer.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
-            self.expect_heartbeat(group, restored)
+            self.restart_session(group, restored)
             answer(
                 JoinResponse(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader)
             )
             return
-        # No rebalance: the member keeps its assignment. A client before v9 would assign again if it were told that it
-        # is the leader. It gets the previous leader ID, which is its own old member ID if it was the leader.
+        # The member keeps its assignment without a rebalance. A leader before v9 would send a new assignment if the
+        # response named it as the leader. So the response names the previous leader ID, maybe the member's old ID.
         skips_assignment = request.supports_skipping_assignment and new_id == group.leader
         response = group.current_generation(new_id, with_members=skips_assignment)
         response = response._replace(skip_assignment=skips_assignment)
@@ -178,7 +178,7 @@ class ClassicGroupManager:
         group.answer_join(member, response)
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """Call `answer` once, now or when the leader has sent the assignment. Or raise BrokerError."""
+        """Call `answer` once, now or when the leader has sent the assignment, unless BrokerError is raised."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is ClassicGroupState.EMPTY:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {request.group_id!r} has no members")
@@ -188,31 +188,36 @@ class ClassicGroupManager:
             if stated is not None and current is not None and stated != current:
                 raise BrokerError(
                     ErrorCode.inconsistent_group_protocol,
-                    f"group {group.group_id!r} has protocol {current!r}, the request of the member has {stated!r}",
+                    f"group {group.group_id!r} has protocol {current!r}, the request has {stated!r}",
                 )
         member = group.members[request.member_id]
         match group.state:
             case ClassicGroupState.PREPARING_REBALANCE:
                 answer(SyncResponse(ErrorCode.rebalance_in_progress))
             case ClassicGroupState.COMPLETING_REBALANCE:
-                # After a timeout a client sends a second request. Only the last one gets the assignment.
+                # After a timeout a client sends a second request. The assignment is the response to the last one only.
                 group.answer_sync(member, SyncResponse(ErrorCode.rebalance_in_progress))
                 member.awaiting_sync = answer
-                self._has_synced(group, member.member_id)
+                self._mark_synced(group, member.member_id)
                 if member.member_id == group.leader:
                     self._assign(group, dict(request.assignments))
             case _:
-                self._has_synced(group, member.member_id)
+                self._mark_synced(group, member.member_id)
                 answer(SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
-        """Raises BrokerError: rebalance_in_progress if the member has to join again; unknown_member_id and others."""
+        """Restart the session of a member.
+
+        Raises:
+            BrokerError: rebalance_in_progress if the member has to join again; unknown_member_id, fenced_instance_id,
+                illegal_generation.
+        """
         group = self.groups.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {group_id!r}")
         group.check_member(member_id, group_instance_id)
         group.check_generation(generation)
-        self.expect_heartbeat(group, group.members[member_id])
+        self.restart_session(group, group.members[member_id])
         if group.state is ClassicGroupState.PREPARING_REBALANCE:
             raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group_id!r} is in its join phase")
 
@@ -234,10 +239,10 @@ class ClassicGroupManager:
             return ErrorCode.none
         if member_id == NO_MEMBER:
             # An administrator removes a static member by its instance ID.
-            known = group.static_members.get(leaving.group_instance_id or "")
-            if leaving.group_instance_id is None or known is None:
+            current_id = group.static_members.get(leaving.group_instance_id or "")
+            if leaving.group_instance_id is None or current_id is None:
                 return ErrorCode.unknown_member_id
-            member_id = known
+            member_id = current_id
         try:
             group.check_member(member_id, leaving.group_instance_id)
         except BrokerError as error:
@@ -247,7 +252,7 @@ class ClassicGroupManager:
         return ErrorCode.none
 
     def remove_group(self, group: ClassicGroup) -> None:
-        """Forget a group whose tombstone is in the log, or that is unloaded."""
+        """Remove a group from memory, because its tombstone is in the log or it is unloaded."""
         self._timer.cancel(("join", group.group_id))
         self._timer.cancel(("sync", group.group_id))
         for member_id in (*group.members, *group.pending_members):
@@ -256,26 +261,26 @@ class ClassicGroupManager:
         self.groups.pop(group.group_id, None)
 
     def forget(self, group: ClassicGroup, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
-        """Answer the waiting members of a group with an error code, and forget it: it was upgraded or is unloaded."""
+        """Answer the waiting members of a group that was upgraded or is unloaded, and remove it from memory."""
         for member in group.members.values():
             group.answer_join(member, JoinResponse(code, member.member_id))
             group.answer_sync(member, SyncResponse(code))
         self.remove_group(group)
 
-    def take_over(self, group: ClassicGroup, rebalance: str | None) -> None:
-        """Add a group that was downgraded from a consumer group, and whose record is in the log.
+    def add_downgraded(self, group: ClassicGroup, rebalance: str | None) -> None:
+        """Add a group that was downgraded from a consumer group and whose record is in the log.
 
         Args:
-            rebalance: Why the group begins with a rebalance; None if it does not.
+            rebalance: Reason for an immediate rebalance; None if there is none.
         """
         self.groups[group.group_id] = group
         for member in group.members.values():
-            self.expect_heartbeat(group, member)
+            self.restart_session(group, member)
         if rebalance is not None:
-            self.prepare(group, rebalance)
+            self.prepare_rebalance(group, rebalance)
 
     def _drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that a client joins again."""
+        """Remove a member. Its waiting requests are answered with UNKNOWN_MEMBER_ID, so that the client joins again."""
         self._timer.cancel(("heartbeat", group.group_id, member.member_id))
         group.answer_join(member, JoinResponse(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncResponse(ErrorCode.unknown_member_id))
@@ -285,8 +290,8 @@ class ClassicGroupManager:
         self._timer.cancel(("heartbeat", group.group_id, member_id))
         group.remove(member_id)
 
-    def expect_heartbeat(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
-        """Restart the session of a member; its timeout is that of the member if `timeout_ms` is None."""
+    def restart_session(self, group: ClassicGroup, member: ClassicGroupMember, timeout_ms: int | None = None) -> None:
+        """Restart the session of a member. If `timeout_ms` is None, the session timeout of the member is used."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _begin_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
@@ -310,11 +315,11 @@ class ClassicGroupManager:
 
     def _rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
         if group.state in PREVIOUS_STATES[ClassicGroupState.PREPARING_REBALANCE]:
-            self.prepare(group, reason)
+            self.prepare_rebalance(group, reason)
         else:
             self._maybe_complete_join(group)
 
-    def prepare(self, group: ClassicGroup, reason: str) -> None:
+    def prepare_rebalance(self, group: ClassicGroup, reason: str) -> None:
         """Begin a join phase: every member has to join again."""
         if group.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._propagate_error(group, ErrorCode.rebalance_in_progress)
@@ -361,12 +366,16 @@ class ClassicGroupManager:
         if group.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
         self._timer.cancel(("join", group.group_id))
-        absent = [m for m in group.members.values() if m.awaiting_join is None and m.group_instance_id is None]
+        absent = [
+            member
+            for member in group.members.values()
+            if member.awaiting_join is None and member.group_instance_id is None
+        ]
         for member in absent:
             _log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
             self._drop(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members remain, and none has joined. They will join, or their sessions expire.
+            # Only static members remain, and none has joined. Wait until one joins or all sessions have expired.
             self._schedule_join(group)
             return
         group.begin_generation()
@@ -376,7 +385,9 @@ class ClassicGroupManager:
                 self._append([group.to_record()])
             except BrokerError as error:
                 # After a crash the previous generation is loaded, and its members time out.
-                _log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
+                _log.warning(
+                    "group %.200r: the record of the empty group could not be written: %s", group.group_id, error
+                )
             return
         _log.info(
             "group %.200r: generation %d, %d members, protocol %.200r",
@@ -385,7 +396,7 @@ class ClassicGroupManager:
         for member in group.members.values():
             answer = group.current_generation(member.member_id, with_members=member.member_id == group.leader)
             group.answer_join(member, answer)
-            self.expect_heartbeat(group, member)
+            self.restart_session(group, member)
             member.is_new = False
             group.pending_sync.add(member.member_id)
         self._timer.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
@@ -395,15 +406,15 @@ class ClassicGroupManager:
         for member_id in not_synced:
             self._drop(group, group.members[member_id])
         if not_synced:
-            self.prepare(group, f"members {not_synced} have not sent SyncGroup")
+            self.prepare_rebalance(group, f"members {not_synced} have not sent SyncGroup")
 
-    def _has_synced(self, group: ClassicGroup, member_id: str) -> None:
+    def _mark_synced(self, group: ClassicGroup, member_id: str) -> None:
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timer.cancel(("sync", group.group_id))
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """Append the assignment of the leader to the log, then answer all members. Members without one get b""."""
+        """Append the assignment from the leader to the log, then answer all members. The default is b""."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
             self._append([group.to_record(complete)])
@@ -418,10 +429,10 @@ class ClassicGroupManager:
         for member in group.members.values():
             answer = SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
             if group.answer_sync(member, answer):
-                self.expect_heartbeat(group, member)
+                self.restart_session(group, member)
 
     def _propagate_error(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
             if group.answer_sync(member, SyncResponse(code)):
-                self.expect_heartbeat(group, member)
+                self.restart_session(group, member)

@@ -20,12 +20,12 @@ class GroupKey(NamedTuple):
 
 
 def group_key(group_id: str) -> bytes:
-    """Raises BrokerError: unknown_server_error if the group ID is too long for a key."""
+    """Encode the key of a group. Raises BrokerError unknown_server_error if the group ID is too long."""
     return encode_message(_GROUP_KEY, (group_id,))
 
 
 def group_value(group: Sequence[Any]) -> bytes:
-    """Raises BrokerError: unknown_server_error if a text is too long."""
+    """Encode the fields of a group. Raises BrokerError unknown_server_error if a text is too long."""
     return encode_message(_GROUP_VALUE, group, _GROUP_VALUE_VERSION)
 
 
@@ -34,6 +34,6 @@ def decode_group_value(value: bytes) -> Any:
 
     Raises:
         CorruptLog: If the bytes are malformed.
-        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+        UnsupportedFormat: If the version is newer than in Kafka 4.3.
     """
     return _GROUP_VALUE.decode(value)

@@ -1,6 +1,6 @@
 """Requests and responses of JoinGroup, SyncGroup and LeaveGroup as plain values, the same for every version.
 
-Fields that a version does not have get Kafka's defaults. Times in ms.
+Fields that a version does not have get Kafka's defaults. Times are in ms.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class JoinRequest:
     group_instance_id: str | None = None
     reason: str = "not provided"
     requires_known_member_id: bool = False
-    """Since v4: a new dynamic member gets its member ID first, and joins with it in a second request (KIP-394)."""
+    """Since v4: a new dynamic member first receives its member ID, and joins with it in a second request (KIP-394)."""
     supports_skipping_assignment: bool = False
-    """Since v9: a static leader that is back may be told to keep the existing assignment (KIP-814)."""
+    """Since v9: the response to a static leader that joins again may tell it to keep the assignment (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):

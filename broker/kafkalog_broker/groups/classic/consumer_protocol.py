@@ -1,6 +1,7 @@
 """Subscriptions and assignments that consumers put into JoinGroup and SyncGroup (Kafka's ConsumerProtocol).
 
-A version later than the latest known one is read and written as the latest known one: later fields come last.
+Bytes of a later version than the latest supported one are read and written as the latest supported one, because new
+versions only append fields.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from typing import Any, NamedTuple
 
 from kafkalog_spark.format.messages.internal import Message, message
 
-PROTOCOL_TYPE = "consumer"  # protocol type of groups of consumers; that of Kafka Connect is "connect"
+PROTOCOL_TYPE = "consumer"  # protocol type of groups of consumers; Kafka Connect uses "connect"
 
 _SUBSCRIPTION, _ASSIGNMENT = message("ConsumerProtocolSubscription"), message("ConsumerProtocolAssignment")
 _LATEST = 3
 
-NamedPartitions = Mapping[str, Sequence[int]]
+NamedPartitions = Mapping[str, Sequence[int]]  # partitions by topic name
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
@@ -48,18 +49,18 @@ def parse_assignment(assignment: bytes) -> Assignment:
     return Assignment(dict(partitions), user_data or b"")
 
 
-def assignment_of(partitions: NamedPartitions, version: int) -> bytes:
+def encode_assignment(partitions: NamedPartitions, version: int) -> bytes:
     """Encode a ConsumerProtocolAssignment without user data, in a version that the member understands."""
     return _ASSIGNMENT.write[min(version, _LATEST)]((partitions.items(), None))
 
 
-def version_of(data: bytes) -> int:
+def protocol_version(data: bytes) -> int:
     """Return the version of a subscription or assignment."""
     return int.from_bytes(data[:2], "big", signed=True)
 
 
 def _read(kind: Message, data: bytes, latest: int = _LATEST) -> Any:
-    version = version_of(data)
+    version = protocol_version(data)
     if len(data) < 2 or version < 0:
         raise ValueError(f"{kind.name} of version {version} in {len(data)} bytes")
     return kind.read[min(version, latest)](data, 2)[0]

@@ -1,7 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members of a consumer group (KIP-848, online migration).
 
-No request waits here: a join is answered immediately, and a member that has to join again learns it from its next
-heartbeat.
+Unlike in a classic group, no request waits: JoinGroup is answered immediately, and the response to the next Heartbeat
+tells a member that it has to join again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kafkalog_broker.groups.classic.classic_requests import (
 )
 from kafkalog_broker.groups.classic.consumer_protocol import (
     PROTOCOL_TYPE,
-    assignment_of,
+    encode_assignment,
     parse_subscription,
-    version_of,
+    protocol_version,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
@@ -34,7 +34,7 @@ from kafkalog_broker.groups.consumer.consumer_group_members import (
     put_returned_member,
 )
 from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
-from kafkalog_broker.groups.consumer.group_downgrade import downgrade, is_downgraded_replacing
+from kafkalog_broker.groups.consumer.group_downgrade import downgrade, is_downgraded_by_replacing
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id, partitions_by_name
 from kafkalog_broker.groups.consumer.topic_regex_resolver import put_regex_change
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
@@ -75,7 +75,7 @@ def join_consumer_group(
     member = _joining_member(changes, group, request, member_id, is_new=is_new)
     subscription = _subscription(request)
     owner = group.static_member(request.group_instance_id)
-    is_downgraded = owner is not None and is_downgraded_replacing(group, owner, groups.context.config)
+    is_downgraded = owner is not None and is_downgraded_by_replacing(group, owner, groups.context.config)
 
     # 2. Update the member's subscription, and raise the group epoch if subscriptions or their topics have changed.
     updated = replace(
@@ -96,12 +96,13 @@ def join_consumer_group(
     has_new_subscription = has_other_topics or regex_change.is_changed
     epoch = put_consumer_group_epoch(groups, changes, group, member, updated, is_bumped=has_new_subscription)
 
-    # 3. Make the target assignment of the group epoch, if it is due. A downgraded group is not assigned here.
+    # 3. Compute the target assignment of the group epoch, if it is due and the group is not downgraded.
     target = TargetAssignment(group.assignment_epoch, group.target_of(updated))
     if not is_downgraded:
         target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
 
-    # 4. Bring the member closer to the target assignment; or downgrade the group, with a rebalance if that is stale.
+    # 4. Reconcile the member with the target assignment. If the group is downgraded with a stale target assignment, the
+    # classic group begins with a rebalance instead.
     is_stale = is_downgraded and group.assignment_epoch < epoch
     if not is_stale:
         reported = partitions_by_id(dict(subscription.owned_partitions), groups.context.topics)
@@ -138,7 +139,7 @@ def _subscription(request: JoinRequest) -> Any:
 
 
 def _expect_sync(groups: ConsumerGroups, request: JoinRequest, member_id: str) -> None:
-    """Give a member that has joined its rebalance timeout to fetch its assignment."""
+    """Remove a member that has joined if it does not fetch its assignment within its rebalance timeout."""
     group_id = request.group_id
     if group_id not in groups.groups:
         return  # it was downgraded
@@ -176,7 +177,7 @@ def sync_consumer_group(groups: ConsumerGroups, request: SyncRequest) -> SyncRes
     groups.timer.cancel(timer_key(CLASSIC_SYNC_TIMER, group.group_id, member.member_id))
     schedule_session_timeout(groups, group.group_id, member.member_id, classic.session_timeout_ms)
     partitions = {topic_id: tuple(epochs) for topic_id, epochs in member.assigned.items()}
-    assignment = assignment_of(partitions_by_name(partitions, groups.context.topics), version_of(metadata))
+    assignment = encode_assignment(partitions_by_name(partitions, groups.context.topics), protocol_version(metadata))
     return SyncResponse(ErrorCode.none, request.protocol_type, request.protocol, assignment)
 
 
@@ -199,7 +200,7 @@ def heartbeat_to_consumer_group(
 
 
 def _expect_join(groups: ConsumerGroups, group: ConsumerGroup, member: ConsumerMember) -> None:
-    """Give a member its rebalance timeout to join again, from the first request that demands it."""
+    """Remove a member if it does not join again within its rebalance timeout after the first such response."""
     key = timer_key(CLASSIC_JOIN_TIMER, group.group_id, member.member_id)
     if not groups.timer.is_scheduled(key):
         schedule_removal(

@@ -23,7 +23,7 @@ from kafkalog_broker.groups.offset_requests import CommittedPartition
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember(ReconcilingMember):
-    """A member. `regex` is its subscription by regular expression, `assignor` the server-side assignor it asks for."""
+    """A member. `regex` is its subscription by regular expression, `assignor` its preferred server-side assignor."""
 
     regex: str | None = ""
     assignor: str | None = None
@@ -39,7 +39,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
         self.counts = _MemberCounts()
         super().__init__(group_id, ConsumerMember, self.owners, self.counts)
         self.regexes: dict[str, ResolvedRegex] = {}  # resolved regular expressions
-        self.matched_topics: Counter[str] = Counter()  # how many resolved regular expressions match each topic
+        self.matched_topics: Counter[str] = Counter()  # number of resolved regular expressions that match each topic
         self.matched_generation = -1
         """Generation of the broker's topics when this process last resolved the regular expressions; -1 if never."""
         self.has_topics_metadata_record = False  # Kafka 4.0 writes this record
@@ -50,7 +50,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
 
     @property
     def subscribed_regexes(self) -> Counter[str]:
-        """How many members subscribe with each regular expression."""
+        """Number of members that subscribe with each regular expression."""
         return self.counts.regexes
 
     @property
@@ -112,7 +112,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     def subscribed_regexes_after(
         self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()
     ) -> Counter[str]:
-        """Return how many members subscribe with each expression once some have left and others have joined."""
+        """Return how many members subscribe with each expression after some have left and others have joined."""
         regexes = self.subscribed_regexes.copy()
         regexes.subtract(member.regex for member in leaving if member.regex)
         regexes.update(member.regex for member in joining if member.regex)
@@ -121,7 +121,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
     def matched_topics_after(
         self, leaving: Iterable[ConsumerMember], joining: Iterable[ConsumerMember] = ()
     ) -> set[str]:
-        """Return the topics matched by resolved expressions once some members have left and others have joined."""
+        """Return the topics that resolved expressions match after some members have left and others have joined."""
         regexes = self.subscribed_regexes_after(leaving, joining) if self.regexes else ()
         return {topic for regex in regexes if regex in self.regexes for topic in self.regexes[regex].topics}
 
@@ -146,12 +146,12 @@ class ConsumerGroup(ModernGroup[ConsumerMember]):
             BrokerError: See `stale_member_epoch`, if the member does not own the partition.
         """
         topic_id, index = partition.topic_id, partition.partition
-        epoch = None
-        for owned in (member.pending_revocation, member.assigned):
-            epoch = epoch if topic_id is None else owned.get(topic_id, {}).get(index, epoch)
-        if epoch is None:
-            raise stale_member_epoch(member, f"Partition {index} of {topic_id} is not assigned or pending revocation.")
-        return epoch
+        if topic_id is not None:
+            for owned in (member.assigned, member.pending_revocation):
+                epoch = owned.get(topic_id, {}).get(index)
+                if epoch is not None:
+                    return epoch
+        raise stale_member_epoch(member, f"Partition {index} of {topic_id} is not assigned or pending revocation.")
 
 
 class _MemberCounts:

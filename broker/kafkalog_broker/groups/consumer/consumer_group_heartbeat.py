@@ -47,7 +47,8 @@ class ConsumerHeartbeatRequest(NamedTuple):
         topics: Names of the topics that the member subscribes to.
         owned: Partitions that the member reports to own.
         regex: Subscription by regular expression; "" for none.
-        needs_member_id: False if the member ID may be absent when joining: in version 1 the client makes it (KIP-1082).
+        needs_member_id: False if a joining member may leave out its member ID. Since version 1
+            the client makes the ID (KIP-1082).
         may_describe: Whether the sender may describe a topic that the regular expression matches.
     """
 
@@ -68,7 +69,7 @@ class ConsumerHeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether all fields are set, as when joining or after an error. The response has the assignment then."""
+        """Whether all fields are set, as when joining or after an error. Then the response contains the assignment."""
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms is not None and subscribes and self.owned is not None
 
@@ -113,10 +114,10 @@ def consumer_group_heartbeat(
         groups, changes, group, member, updated, is_bumped=has_other_topics or regex_change.is_resolved
     )
 
-    # 3. Make the target assignment of the group epoch, if it is due.
+    # 3. Compute the target assignment of the group epoch, if it is due.
     target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
 
-    # 4. Bring the member closer to the target assignment.
+    # 4. Reconcile the member with the target assignment.
     reconciled = put_reconciled_member(
         groups, changes, group, updated, target, request.owned,
         has_new_subscription=has_other_topics or regex_change.is_changed,
@@ -137,7 +138,7 @@ def consumer_group_heartbeat(
 
 
 def _check_request(request: ConsumerHeartbeatRequest, config: BrokerConfig) -> None:
-    """Raises BrokerError: invalid_request, unsupported_assignor."""
+    """Raise BrokerError invalid_request or unsupported_assignor if the request is not valid."""
     epoch, assignors = request.member_epoch, config.group_consumer_assignors
     needs_member_id = request.needs_member_id or epoch > JOIN_GROUP_EPOCH or epoch == LEAVE_GROUP_EPOCH
     check_not_blank(
@@ -179,7 +180,7 @@ def _member(
     groups: ConsumerGroups, changes: GroupChanges, group: ConsumerGroup, request: ConsumerHeartbeatRequest, *,
     is_joining: bool,
 ) -> ConsumerMember:  # fmt: skip
-    """Return the member before this request; a new one without a subscription if it joins."""
+    """Return the member before this request. A joining member is new and has no subscription yet."""
     instance_id = request.instance_id
     member_id = request.member_id or groups.context.new_id()
     if instance_id is not None and is_joining:
@@ -205,7 +206,7 @@ def _leave(groups: ConsumerGroups, request: ConsumerHeartbeatRequest) -> GroupRe
     member = group.identified_member(request.member_id, request.instance_id)
     changes = GroupChanges(GroupType.CONSUMER, group.group_id)
     if request.member_epoch == LEAVE_GROUP_STATIC_EPOCH:
-        # Its partitions count as assigned in epoch 0: the member may commit under the ID that it comes back with.
+        # Its partitions count as assigned in epoch 0, so that it can commit their offsets after it has joined again.
         assigned = {topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()}
         left = replace(member, epoch=LEAVE_GROUP_STATIC_EPOCH, assigned=assigned, pending_revocation={})
         changes.put_current_assignment(left)

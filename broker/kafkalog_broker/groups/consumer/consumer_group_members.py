@@ -29,13 +29,13 @@ def put_reconciled_member(
     groups: ConsumerGroups, changes: GroupChanges, group: ConsumerGroup, member: ConsumerMember,
     target: TargetAssignment, reported: Reported | None, *, has_new_subscription: bool,
 ) -> ConsumerMember:  # fmt: skip
-    """Bring a member one step closer to its target assignment, put its record if it changed, and return it.
+    """Bring a member one step closer to its target assignment, put its record if it has changed, and return it.
 
     Args:
         member: The member, with the subscription in this request.
         reported: Partitions that the member reports to own; None if unknown.
-        has_new_subscription: Topics that the member no longer subscribes to are revoked even while it waits for
-            partitions, or has not reached an earlier target yet.
+        has_new_subscription: Revoke topics that the member no longer subscribes to, even while it has not reached the
+            target assignment.
     """
     if not has_new_subscription and member.is_reconciled_to(target.epoch):
         return member
@@ -78,7 +78,7 @@ def remove_member(groups: ConsumerGroups, group: ConsumerGroup, member: Consumer
 def put_removal(
     groups: ConsumerGroups, changes: GroupChanges, group: ConsumerGroup, members: Sequence[ConsumerMember]
 ) -> None:
-    """Remove members and raise the group epoch; or downgrade the group, if only classic members remain."""
+    """Remove members and raise the group epoch. If only classic members remain, downgrade the group instead."""
     if not members:
         return
     leaving = {member.member_id for member in members}
@@ -96,7 +96,7 @@ def put_removal(
 
 
 def remove_group(groups: ConsumerGroups, group: ConsumerGroup) -> GroupResult[None]:
-    """Raises BrokerError: non_empty_group."""
+    """Remove a group without members. Raises BrokerError non_empty_group."""
     if group.members:
         raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
     changes = GroupChanges(GroupType.CONSUMER, group.group_id)
@@ -108,7 +108,10 @@ def remove_group(groups: ConsumerGroups, group: ConsumerGroup) -> GroupResult[No
 def put_returned_member(
     changes: GroupChanges, group: ConsumerGroup, owner: ConsumerMember, member_id: str
 ) -> ConsumerMember:
-    """Replace a static member that is back with another member ID; the new one keeps the assignment."""
+    """Replace a static member that has joined again with another member ID, and return the new member.
+
+    It keeps the assignment and the target assignment.
+    """
     member = replace(owner, member_id=member_id, epoch=0, previous_epoch=0)
     changes.remove_member(owner.member_id)
     changes.put_member(member)

@@ -1,4 +1,4 @@
-"""Target assignment of a consumer group: by the server-side assignor that most of its members ask for."""
+"""Target assignment of a consumer group, by the server-side assignor that most of its members prefer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.groups.assignors.consumer_assignors import CONSUMER_ASSIGNORS
-from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.group_spec import Assignments
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -18,6 +18,7 @@ from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
     MEMBER_COST,
     TargetAssignment,
+    build_group_spec,
     put_target_assignment,
 )
 
@@ -30,7 +31,7 @@ def put_consumer_target_assignment(
     epoch: int,
     updated: ConsumerMember,
 ) -> TargetAssignment:
-    """Put the target assignment of a group epoch if it is due, and return that of `updated`."""
+    """Put the target assignment of a group epoch if it is due, and return the part of the member `updated`."""
     context = groups.context
     return put_target_assignment(
         groups, changes, group, epoch, updated,
@@ -41,7 +42,7 @@ def put_consumer_target_assignment(
 
 
 def preferred_assignor(config: BrokerConfig, members: Collection[ConsumerMember]) -> str:
-    """Return the assignor that most members ask for; without any, the first in group.consumer.assignors."""
+    """Return the assignor that most members prefer. By default it is the first one in group.consumer.assignors."""
     counts = Counter(member.assignor for member in members if member.assignor is not None)
     return max(sorted(counts), key=lambda name: counts[name], default=config.group_consumer_assignors[0])
 
@@ -52,19 +53,11 @@ def _is_large(context: GroupContext, group: ConsumerGroup, updated: ConsumerMemb
 
 
 def _assign(context: GroupContext, group: ConsumerGroup, members: Mapping[str, ConsumerMember]) -> Assignments:
-    """Compute the target assignment of members. Also called in a thread, with a snapshot of the group."""
+    """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
     assignor = CONSUMER_ASSIGNORS[preferred_assignor(context.config, members.values())]
-    topic_ids: dict[frozenset[str], list[UUID]] = {}
-    assigned = {}
-    for member_id in sorted(members):
-        member = members[member_id]
-        topics = group.topics_of(member)
-        if topics not in topic_ids:
-            topic_ids[topics] = context.topic_ids(topics)
-        assigned[member_id] = AssignedMember(topic_ids[topics], group.target_of(member), member.instance_id)
 
     def partitions_of(topic_id: UUID) -> Sequence[int]:
         topic = context.topics.by_id(topic_id)
         return range(0 if topic is None else topic.partitions)
 
-    return assignor(GroupSpec(assigned, len(topic_ids) == 1, partitions_of))
+    return assignor(build_group_spec(context, group, members, group.topics_of, partitions_of))

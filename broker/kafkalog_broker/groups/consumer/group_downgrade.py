@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from kafkalog_broker.groups.classic.classic_group_member import ClassicGroupMember
-from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, assignment_of, version_of
+from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, encode_assignment, protocol_version
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_name
 from kafkalog_broker.groups.consumer.topic_regex_resolver import cancel_resolving
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 def is_downgraded_without(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
-    """Return whether the group becomes a classic group when members leave: all others are classic members."""
+    """Return whether the group becomes a classic group when members leave, because all others are classic members."""
     remaining = [member for member_id, member in group.members.items() if member_id not in leaving]
     all_classic = bool(remaining) and all(member.classic is not None for member in remaining)
     return all_classic and _is_downgrade_allowed(group, len(remaining), config)
 
 
-def is_downgraded_replacing(group: ConsumerGroup, replaced: ConsumerMember, config: BrokerConfig) -> bool:
+def is_downgraded_by_replacing(group: ConsumerGroup, replaced: ConsumerMember, config: BrokerConfig) -> bool:
     """Return whether the group becomes a classic group when a classic static member replaces `replaced`."""
     is_only_other = group.classic_members == len(group.members) - 1 and replaced.classic is None
     return is_only_other and _is_downgrade_allowed(group, len(group.members), config)
@@ -42,7 +42,7 @@ def downgrade(
     Args:
         leaving: Members that leave.
         joining: A classic static member whose records are in `changes`. It replaces the member with its instance ID.
-        reason: Why the classic group begins with a rebalance; None if it does not.
+        reason: Reason for which the classic group begins with a rebalance; None if it does not.
     """
     replaced = None if joining is None else group.static_member(joining.instance_id)
     put_group_removal(changes, group, [
@@ -61,14 +61,14 @@ def downgrade(
         target = group.target.get(classic_member.member_id, {})
         if joining is not None and classic_member.member_id == joining.member_id:
             target = group.target_of(joining)
-        version = version_of(classic_member.metadata(classic.protocol))
-        classic_member.assignment = assignment_of(partitions_by_name(target, groups.context.topics), version)
+        version = protocol_version(classic_member.metadata(classic.protocol))
+        classic_member.assignment = encode_assignment(partitions_by_name(target, groups.context.topics), version)
     changes.records.append(classic.to_record())
 
     def take_over() -> None:
         cancel_background_tasks(groups, group.group_id)
         cancel_member_timers(groups, group.group_id, classic.members)
-        groups.classic.take_over(classic, reason)
+        groups.classic.add_downgraded(classic, reason)
         _log.info("group %.200r: the consumer group has become a classic group", group.group_id)
 
     changes.on_commit(take_over)
@@ -78,7 +78,7 @@ def put_group_removal(changes: GroupChanges, group: ConsumerGroup, member_ids: I
     """Remove all records of a group, in Kafka's order.
 
     Args:
-        member_ids: IDs of the members that have records, which may be in `changes`.
+        member_ids: IDs of all members that have records in the log or in `changes`.
     """
     changes.remove_members_of_group(member_ids)
     for regex in group.regexes:

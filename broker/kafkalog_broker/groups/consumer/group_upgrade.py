@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 def upgrade(groups: ConsumerGroups, changes: GroupChanges, classic: ClassicGroup) -> ConsumerGroup:
     """Replace a classic group by a consumer group and return it.
 
-    All members are in the epoch that was the generation, and own the partitions that they were assigned last.
+    The generation becomes the group epoch and the epoch of all members, which own their last assigned partitions.
 
     Raises:
         BrokerError: group_id_not_found if the upgrade is not allowed or a member is not a consumer.
@@ -34,7 +34,7 @@ def upgrade(groups: ConsumerGroups, changes: GroupChanges, classic: ClassicGroup
     for member in classic.members.values():
         try:
             target = _assigned_partitions(classic.group_id, member.assignment, groups.context.topics)
-            # In its first join phase a group has no protocol yet: all protocols of a member have its subscription.
+            # In its first join phase a group has no protocol yet. Every protocol of a member contains its subscription.
             metadata = member.protocols[0][1] if classic.protocol is None else member.metadata(classic.protocol)
             subscription = parse_subscription(metadata)
         except (ValueError, KeyError):
@@ -76,7 +76,7 @@ def _upgrade_refused(group_id: str, reason: str) -> BrokerError:
 
 def _assigned_partitions(group_id: str, assignment: bytes, topics: TopicRegistry) -> Partitions:
     if not assignment:
-        return {}  # the member has joined and not synced yet
+        return {}  # the member has not synced yet
     partitions, user_data = parse_assignment(assignment)
     if user_data:
         raise _upgrade_refused(

@@ -1,4 +1,4 @@
-"""Which partitions of a consumer group have an owner (Kafka: `ConsumerGroup.currentPartitionEpoch`)."""
+"""Owners of the partitions of a consumer group (Kafka: `ConsumerGroup.currentPartitionEpoch`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from uuid import UUID
 from kafkalog_broker.groups.modern.group_records import Owned
 from kafkalog_broker.groups.modern.modern_group import ReconcilingMember
 
-_LEFT = -1  # member epoch of a former owner
+_NO_OWNER_EPOCH = -1  # epoch of a partition without owner, and of a member that has left
 
 
 class PartitionOwners:
@@ -17,7 +17,7 @@ class PartitionOwners:
         self._epochs: dict[UUID, dict[int, int]] = {}
 
     def has_owner(self, topic_id: UUID, partition: int) -> bool:
-        return self._epochs.get(topic_id, {}).get(partition, _LEFT) != _LEFT
+        return self._epochs.get(topic_id, {}).get(partition, _NO_OWNER_EPOCH) != _NO_OWNER_EPOCH
 
     def add(self, member: ReconcilingMember) -> None:
         for owned in (member.assigned, member.pending_revocation):

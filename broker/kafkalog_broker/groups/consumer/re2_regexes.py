@@ -1,6 +1,6 @@
 """Regular expressions in the syntax of RE2 (re2j in Kafka, google-re2 here).
 
-The package is imported when it is needed first.
+The package is imported at the first use, which keeps it out of brokers without such subscriptions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
 _MAX_MEMORY_BYTES = 1 << 20
-"""Memory of one compiled expression. With RE2's default of 8 MB, it takes 40 ms to refuse an expression."""
+"""Largest memory of one compiled expression. With RE2's default of 8 MB, rejecting an expression takes too long."""
 _MAX_BYTES = 2**15 - 1  # length of a string in the key of a record
 _RE2J_MESSAGES = {
     "missing ]": "missing closing ]",
@@ -24,17 +24,17 @@ _RE2J_MESSAGES = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid named capture group": "invalid named capture",
 }
-"""Error texts of re2j by those of RE2."""
+"""Error texts of re2j, by the equivalent texts of RE2."""
 
 
 def check_regex(regex: str) -> None:
-    """Raises BrokerError: invalid_regular_expression."""
+    """Raise BrokerError invalid_regular_expression if the expression is not valid or too long."""
     re2 = _re2()
     size = len(regex.encode())
     if size > _MAX_BYTES:
         raise BrokerError(
             ErrorCode.invalid_regular_expression,
-            f"SubscribedTopicRegex has {size} bytes, at most {_MAX_BYTES} are taken.",
+            f"SubscribedTopicRegex has {size} bytes, at most {_MAX_BYTES} are allowed.",
         )
     try:
         re2.compile(regex, _options(re2))
@@ -56,7 +56,7 @@ def matching_names(regexes: Iterable[str], names: Iterable[str]) -> dict[str, li
         try:
             pattern = re2.compile(regex, _options(re2))
         except re2.error:
-            matched[regex] = []  # it was valid for the version of RE2 that checked it
+            matched[regex] = []  # written by a broker with another version of RE2
             continue
         matched[regex] = [name for name in names if pattern.fullmatch(name) is not None]
     return matched
@@ -68,8 +68,8 @@ def _re2() -> Any:
     except ImportError:
         raise BrokerError(
             ErrorCode.invalid_regular_expression,
-            "this broker resolves no regular expressions: the package google-re2 is missing, which comes with the "
-            "extra [broker]",
+            "this broker cannot resolve regular expressions: the package google-re2 is not installed. Install it with "
+            "the extra [broker]",
         ) from None
     return re2
 

@@ -1,8 +1,8 @@
 """Topics that the regular expressions of a consumer group match (Kafka's TopicRegexResolver, KIP-848).
 
-A new expression is checked within the request and matched in a thread. The matching topics are written as a record. The
-group epoch rises if they are not the same as before. All expressions of a group are matched again when topics were
-created, at the earliest ten seconds after the last time, and every group.consumer.regex.refresh.interval.ms.
+A new expression is checked within the request and matched in a thread. The matching topics are written as a record, and
+if they have changed, the group epoch rises. All expressions of a group are matched again after topics were created, but
+not within _MIN_REFRESH_INTERVAL_MS, and every group.consumer.regex.refresh.interval.ms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def put_regex_change(
     groups: ModernGroups[ConsumerGroup], changes: GroupChanges, group: ConsumerGroup, member: ConsumerMember,
     updated: ConsumerMember, may_describe: MayDescribe,
 ) -> RegexChange:  # fmt: skip
-    """Put what follows from a member's new regular expression, and resolve all expressions of the group if due.
+    """Put the records that a member's new regular expression requires, and resolve all expressions of the group if due.
 
     Args:
         member: The member before this request.
@@ -68,7 +68,7 @@ def put_regex_change(
 
 
 def cancel_resolving(groups: ModernGroups[ConsumerGroup], group_id: str) -> None:
-    """Drop the resolution that is running for a group that is removed."""
+    """Discard the result of the thread that resolves the expressions of a removed group."""
     groups.executor.cancel(_executor_key(group_id))
 
 
@@ -100,7 +100,7 @@ def _resolve_in_background(
     def operation(matched: Mapping[str, Iterable[str]] | Exception) -> GroupResult[None] | None:
         group = groups.groups.get(group_id)
         if group is None or isinstance(matched, Exception):
-            return None  # the next heartbeat tries again
+            return None  # the next heartbeat resolves them again
         resolved = {
             regex: ResolvedRegex(
                 frozenset(name for name in matching if may_describe is None or may_describe(name)), generation, now_ms

@@ -1,1 +1,1 @@
-"""What consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) have in common."""
+"""Base of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071)."""

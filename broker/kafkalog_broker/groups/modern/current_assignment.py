@@ -1,4 +1,4 @@
-"""Reconciliation of a member of a consumer or streams group with its target (Kafka's CurrentAssignmentBuilder)."""
+"""Reconciliation of a member of a consumer or streams group with its target assignment (CurrentAssignmentBuilder)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import GroupType, MemberState, Owned, Partitions
 from kafkalog_broker.groups.modern.modern_group import ReconcilingMember
 
-R = TypeVar("R", bound=ReconcilingMember)
+ReconcilingT = TypeVar("ReconcilingT", bound=ReconcilingMember)
 
 Reported = Mapping[Any, Collection[int]]
 """Partitions or tasks that a member reports to own, by topic ID or TasksKey."""
@@ -18,21 +18,22 @@ Reported = Mapping[Any, Collection[int]]
 
 def next_assignment(
     group_type: GroupType,
-    member: R,
+    member: ReconcilingT,
     target_epoch: int,
     target: Partitions,
     reported: Reported | None,
     *,
     is_free: Callable[[Any, int], bool],
     next_revocation_epoch: int,
-) -> R:
-    """Return the member one step closer to its target; itself if it has arrived or has not revoked its partitions yet.
+) -> ReconcilingT:
+    """Return the member one step closer to its target assignment.
 
-    A member first revokes what is not in its target, and stays in its epoch until it no longer reports that. It gets
-    new partitions or tasks when they are free.
+    A member first revokes partitions or tasks that are not in its target, and stays in its epoch until it no longer
+    reports them. It gets new partitions or tasks when they are free. The same member is returned if it has reached the
+    target, or has not revoked its partitions yet.
 
     Args:
-        reported: None if the heartbeat does not contain it.
+        reported: None if the heartbeat does not contain the owned partitions or tasks.
         is_free: Whether a partition or task, by key and number, can be assigned to the member.
         next_revocation_epoch: Epoch of a member that has revoked its partitions and has to revoke more.
 
@@ -80,7 +81,9 @@ def next_assignment(
     return with_assignment(member, target_epoch, state, assigned, {})
 
 
-def with_assignment(member: R, epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned) -> R:
+def with_assignment(
+    member: ReconcilingT, epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned
+) -> ReconcilingT:
     return replace(
         member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned,
         pending_revocation=pending_revocation,
@@ -88,7 +91,7 @@ def with_assignment(member: R, epoch: int, state: MemberState, assigned: Owned, 
 
 
 def still_owns(revoked: Owned, reported: Reported | None) -> bool:
-    """Return whether a member reports something that it has to revoke. None means unknown: assume it still owns it."""
+    """Return whether a member still reports partitions or tasks that it has to revoke. True if the report is None."""
     if reported is None:
         return True
     return any(

@@ -1,4 +1,4 @@
-"""Changes that a request makes to one group, collected while its steps run and committed at the end."""
+"""Changes that a request makes to one group, collected in its steps and committed together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GroupResult = CoordinatorResult[AnyRecord, T]
 
 
 class GroupChanges:
-    """Records in the order of Kafka's, and calls to make once they are in the log."""
+    """Records, in the order in which Kafka writes them, and functions to call after the commit."""
 
     def __init__(self, group_type: GroupType, group_id: str) -> None:
         self.group_type, self.group_id = group_type, group_id
@@ -70,7 +70,7 @@ class GroupChanges:
             self._put(RecordKind.MEMBER, member_id, None)
 
     def remove_epoch(self) -> None:
-        """Remove the record without which a group does not exist."""
+        """Remove the epoch of a group. A group without epoch record does not exist."""
         self._put(RecordKind.EPOCH, "", None)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex) -> None:

@@ -1,4 +1,4 @@
-"""What all groups of a coordinator share: configuration, time, background work, topics."""
+"""Context of all groups of a coordinator: configuration, time, background tasks and topics."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 InitializeShared = Callable[[str, int, Mapping[UUID, SharedTopic], bool], None]
 """Starts to initialize share partitions in the background. Arguments: group ID, state epoch, partitions by topic ID,
-and whether they start at offset 0 instead of where share.auto.offset.reset says."""
+and whether they start at offset 0 instead of the offset that share.auto.offset.reset selects."""
 
 
 @dataclass(slots=True)
 class GroupContext:
-    """What all groups of one coordinator share.
+    """Context of all groups of one coordinator.
 
     Attributes:
         config: Replaced when a property of the broker changes.
         overrides: Returns the properties that were set for a group.
-        background: See `RunInBackground`.
+        background: Runs a task in a thread, see `RunInBackground`.
         new_id: Returns an ID for a member without one.
-        initialize: See `InitializeShared`.
+        initialize: Initializes share partitions, see `InitializeShared`.
     """
 
     config: BrokerConfig
@@ -59,7 +59,7 @@ class GroupContext:
         return streams_group_settings(self.config, self.overrides(group_id))
 
     def metadata_hash(self, names: Iterable[str]) -> int:
-        """Return the metadata hash of the topics with these names, as far as they exist."""
+        """Return the metadata hash of the topics with these names. Names of absent topics are ignored."""
         topics, rack = self.topics.topics, self.config.broker_rack
         return group_hash((name, topic_hash(topics[name], rack)) for name in names if name in topics)
 
@@ -74,7 +74,7 @@ class GroupContext:
         return None if topic is None else topic.partitions
 
     def has_more_partitions(self, names: Iterable[str], limit: int) -> bool:
-        """Return whether topics have more than `limit` partitions in total, without counting much further."""
+        """Return whether topics have more than `limit` partitions in total. Counting stops there."""
         total = 0
         for name in names:
             total += self.partition_count(name) or 0

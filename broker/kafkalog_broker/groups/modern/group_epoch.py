@@ -1,4 +1,4 @@
-"""The epoch of a consumer or share group: it rises when subscriptions, or the topics subscribed to, have changed."""
+"""The epoch of a consumer or share group, which rises when subscriptions or the subscribed topics have changed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
-from kafkalog_broker.groups.modern.modern_group import M, ModernGroup
+from kafkalog_broker.groups.modern.modern_group import MemberT, ModernGroup
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 
 _log = logging.getLogger(__name__)
 
 MAX_SUBSCRIBED_TOPICS = 4_000
-"""Topics that the members of a group may name: a change of a subscription counts and hashes all of them in one step."""
+"""Largest number of topics that the members of a group may name. One step hashes all of them after a change."""
 
 
 def put_group_epoch(
     groups: ModernGroups[Any],
     changes: GroupChanges,
-    group: ModernGroup[M],
-    member: M,
-    updated: M,
+    group: ModernGroup[MemberT],
+    member: MemberT,
+    updated: MemberT,
     *,
     is_bumped: bool,
     matched_topics: Callable[[], Collection[str]],
@@ -32,7 +32,7 @@ def put_group_epoch(
     Args:
         member: The member before this request.
         updated: The member after this request.
-        is_bumped: Raise the epoch even if the topics' metadata has not changed.
+        is_bumped: Raise the epoch even if the metadata of the topics has not changed.
         matched_topics: Returns the topics that the members subscribe to by regular expression after this request.
 
     Raises:
@@ -55,7 +55,7 @@ def put_group_epoch(
         _log.info("group %.200r: epoch %d", group.group_id, epoch)
 
     def remember_generation() -> None:
-        # The replay of a new group's records has made another object than `group`.
+        # For a new group, `group` is not in `groups`: the replay of its records has created another object.
         if group.group_id in groups.groups:
             groups.groups[group.group_id].hashed_topics_generation = generation
 

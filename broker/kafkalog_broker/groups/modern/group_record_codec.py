@@ -71,13 +71,16 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
     Raises:
         CorruptLog: If the bytes are malformed.
-        UnsupportedFormat: If the version is later than that of Kafka 4.3.
+        UnsupportedFormat: If the version is newer than in Kafka 4.3.
     """
     decoded = decode_key(OFFSETS_TOPIC, key)
     if decoded is None or decoded[0] not in _BY_KEY_VERSION:
         return None
-    type_and_kind = group_type, kind = _BY_KEY_VERSION[decoded[0]]
-    group_id, name = (*decoded[1], "")[:2]
+    key_version, key_fields = decoded
+    type_and_kind = _BY_KEY_VERSION[key_version]
+    group_type, kind = type_and_kind
+    group_id = key_fields[0]
+    name = key_fields[1] if kind in _KINDS_WITH_NAME else ""
     if value is None:
         return GroupRecord(group_type, kind, group_id, name, None)
     if kind is RecordKind.TOPICS:  # only its existence matters
@@ -88,7 +91,12 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return GroupRecord(group_type, kind, group_id, name, decoded_value)
 
 
-def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
+def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a member's attributes; the topics, a set, are sorted."""
+    return tuple(sorted(value) if isinstance(value, frozenset) else value for value in member.values())
+
+
+def _member_from_fields(group_type: GroupType, fields: Any) -> dict[str, Any]:
     member = dict(zip(MEMBER_FIELDS[group_type], fields, strict=True))
     if "topics" in member:
         member["topics"] = frozenset(member["topics"])
@@ -99,8 +107,8 @@ def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
     return member
 
 
-def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Share groups have no assignment epochs and no pending revocation."""
+def _current_assignment_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the fields of a current assignment. That of a share group has no epochs and no pending revocation."""
     epoch, previous, state, *assignments = current.values()
     if len(assignments) == 1:
         return epoch, previous, state, assignments[0].items()
@@ -110,7 +118,7 @@ def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
     return epoch, previous, state, *topics
 
 
-def _current(group_type: GroupType, fields: Any) -> dict[str, Any]:
+def _current_assignment_from_fields(group_type: GroupType, fields: Any) -> dict[str, Any]:
     epoch, previous, state, *assignments = fields
     if group_type is GroupType.SHARE:
         assignments = [dict(assignments[0])]
@@ -121,7 +129,7 @@ def _current(group_type: GroupType, fields: Any) -> dict[str, Any]:
 
 
 def _owned(topics: Any, member_epoch: int) -> Owned:
-    """Kafka before 4.2 wrote no assignment epochs: partitions count as assigned in the epoch of the member."""
+    """Return the epoch of each owned partition. Without assignment epochs (Kafka before 4.2) it is the member epoch."""
     owned = {}
     for topic, partitions, epochs in topics:
         if epochs is None or len(epochs) != len(partitions):
@@ -131,66 +139,76 @@ def _owned(topics: Any, member_epoch: int) -> Owned:
 
 
 def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Only active tasks have assignment epochs. States are greater by one than those of other types of groups."""
+    """Return the fields of a current assignment of tasks. Only active tasks have assignment epochs, and the number of a
+    state is one more than in other types of groups."""
     epoch, previous, state, *assignments = current.values()
-    lists: list[list[tuple[str, list[int], list[int] | None]]] = []
+    fields: list[list[tuple[str, list[int], list[int] | None]]] = []  # one list for each role of each assignment
     for owned in assignments:
         active, standby, warmup = tasks_by_role(owned)
-        lists.append([
-            (name, parts, [owned[TasksKey(TaskRole.ACTIVE, name)][part] for part in parts]) for name, parts in active
-        ])  # fmt: skip
-        lists += [[(name, parts, None) for name, parts in tasks] for tasks in (standby, warmup)]
-    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *lists
+        active_fields: list[tuple[str, list[int], list[int] | None]] = []
+        for subtopology_id, partitions in active:
+            epochs = owned[TasksKey(TaskRole.ACTIVE, subtopology_id)]
+            active_fields.append((subtopology_id, partitions, [epochs[partition] for partition in partitions]))
+        fields.append(active_fields)
+        for tasks in (standby, warmup):
+            fields.append([(subtopology_id, partitions, None) for subtopology_id, partitions in tasks])
+    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *fields
 
 
-def _current_tasks(_: GroupType, fields: Any) -> dict[str, Any]:
-    epoch, previous, state, *lists = fields
+def _current_tasks_from_fields(_: GroupType, fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *assignments = fields
 
-    def owned(roles: Any) -> Owned:
-        keyed = zip(TaskRole, roles, strict=True)
-        return _owned(((TasksKey(role, name), *rest) for role, tasks in keyed for name, *rest in tasks), epoch)
+    def owned_tasks(tasks_of_roles: Any) -> Owned:
+        tasks_with_epochs = (
+            (TasksKey(role, subtopology_id), partitions, epochs)
+            for role, tasks in zip(TaskRole, tasks_of_roles, strict=True)
+            for subtopology_id, partitions, epochs in tasks
+        )
+        return _owned(tasks_with_epochs, epoch)
 
-    values = epoch, previous, MemberState.of(state - 1), owned(lists[:3]), owned(lists[3:])
+    assigned, pending_revocation = owned_tasks(assignments[:3]), owned_tasks(assignments[3:])
+    values = epoch, previous, MemberState.of(state - 1), assigned, pending_revocation
     return dict(zip(CURRENT_FIELDS[GroupType.STREAMS], values, strict=True))
 
 
-def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
-    with_name = (
-        [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
-    )
-    return (*with_name, state.deleting.items())
+def _state_partitions_fields(state: StatePartitions) -> tuple[Any, ...]:
+    def topic_fields(topics: Mapping[UUID, SharedTopic]) -> list[tuple[UUID, str, tuple[int, ...]]]:
+        return [(topic_id, shared.name, shared.partitions) for topic_id, shared in topics.items()]
+
+    return topic_fields(state.initializing), topic_fields(state.initialized), state.deleting.items()
 
 
-def _state(_: GroupType, fields: Any) -> StatePartitions:
-    def shared(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
-        return {topic: SharedTopic(name, partitions) for topic, name, partitions in topics}
+def _state_partitions_from_fields(_: GroupType, fields: Any) -> StatePartitions:
+    def shared_topics(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
+        return {topic_id: SharedTopic(name, partitions) for topic_id, name, partitions in topics}
 
-    return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
+    initializing, initialized, deleting = fields
+    return StatePartitions(shared_topics(initializing), shared_topics(initialized), dict(deleting))
 
 
 _TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tuple[Any, ...]]] = {
-    RecordKind.MEMBER: lambda member: tuple(sorted(v) if isinstance(v, frozenset) else v for v in member.values()),
+    RecordKind.MEMBER: _member_fields,
     RecordKind.TARGET: lambda partitions: (partitions.items(),),
-    RecordKind.CURRENT: _current_fields,
+    RecordKind.CURRENT: _current_assignment_fields,
     RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
-    RecordKind.STATE_PARTITIONS: _state_fields,
+    RecordKind.STATE_PARTITIONS: _state_partitions_fields,
     (GroupType.STREAMS, RecordKind.TARGET): lambda tasks: tuple(tasks_by_role(tasks)),
     (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_fields,
     RecordKind.TOPOLOGY: lambda topology: (topology.epoch, topology.subtopologies),
 }
-"""Converts the value of a record to the fields of its message; a type of group may have its own conversion.
-
-Without an entry, the value is the tuple of the fields."""
+"""Functions that convert the value of a record to the fields of its message, by kind of record, or by type of group and
+kind. Without an entry, the value is already the tuple of the fields."""
 _FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
-    RecordKind.MEMBER: _member,
+    RecordKind.MEMBER: _member_from_fields,
     RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
-    RecordKind.CURRENT: _current,
+    RecordKind.CURRENT: _current_assignment_from_fields,
     RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
-    RecordKind.STATE_PARTITIONS: _state,
+    RecordKind.STATE_PARTITIONS: _state_partitions_from_fields,
     (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
         TasksKey(role, name): partitions
         for role, tasks in zip(TaskRole, fields, strict=True)
         for name, partitions in tasks
     },
-    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks,
+    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_from_fields,
 }
+"""Functions that convert the fields of a message to the value of a record, with keys as in `_TO_FIELDS`."""

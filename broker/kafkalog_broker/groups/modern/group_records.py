@@ -1,5 +1,5 @@
 """Records of consumer, share and streams groups as values (GroupCoordinatorRecordHelpers,
-StreamsCoordinatorRecordHelpers). Their bytes: group_record_codec.py.
+StreamsCoordinatorRecordHelpers). `group_record_codec` encodes and decodes them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class RecordKind(Enum):
     """Kind of a record. The value is the name of its message, without the type of the group and "Key" or "Value"."""
 
     EPOCH = "Metadata"
-    """Group epoch and metadata hash (KIP-1101). For a streams group also the epoch of the topology if all its topics
-    exist (-1 otherwise), and the configurations of the last target assignment as (name, value), None if unknown."""
+    """Group epoch and metadata hash (KIP-1101). For a streams group also the epoch of the validated topology, -1 if its
+    topics do not all exist, and the configurations of the last target assignment as (name, value), None if unknown."""
     TOPICS = "PartitionMetadata"
     """Metadata of the topics of a consumer group, as Kafka 4.0 wrote it. Never written here, only removed."""
-    MEMBER = "MemberMetadata"  # what a member states about itself
+    MEMBER = "MemberMetadata"  # attributes that a member reports, such as its subscription
     TARGET_EPOCH = "TargetAssignmentMetadata"
-    """Epoch of the target assignment, and the time in ms when it was made: 0 if unknown (Kafka before 4.3)."""
+    """Epoch of the target assignment, and the time in ms when it was computed, 0 if unknown (Kafka before 4.3)."""
     TARGET = "TargetAssignmentMember"  # target assignment of a member
     CURRENT = "CurrentMemberAssignment"  # epoch and current assignment of a member
     REGEX = "RegularExpression"  # topics that a regular expression of consumers matches
@@ -51,18 +51,18 @@ class TasksKey(NamedTuple):
 
 
 Partitions = Mapping[Any, tuple[int, ...]]
-"""An assignment: partitions by topic ID; tasks by TasksKey in streams groups."""
+"""An assignment: partitions by topic ID, or tasks by TasksKey in streams groups."""
 Owned = Mapping[Any, Mapping[int, int]]
-"""Like Partitions, with the epoch in which each partition or task was assigned."""
+"""Like `Partitions`, with the epoch in which each partition or task was assigned."""
 
 
 class MemberState(IntEnum):
     """State of a member (Kafka's MemberState). Members of share groups are always STABLE."""
 
-    STABLE = 0  # has its target assignment
-    UNREVOKED_PARTITIONS = 1  # has to revoke partitions, and stays in its epoch until it has
-    UNRELEASED_PARTITIONS = 2  # waits for partitions that other members have not revoked yet
-    UNKNOWN = 127  # written by a later release
+    STABLE = 0  # the member has its target assignment
+    UNREVOKED_PARTITIONS = 1  # it has to revoke partitions, and stays in its epoch until then
+    UNRELEASED_PARTITIONS = 2  # it waits for partitions that other members have not revoked yet
+    UNKNOWN = 127  # the record has a state of a later release
 
     @classmethod
     def of(cls, value: int) -> MemberState:
@@ -70,21 +70,21 @@ class MemberState(IntEnum):
 
 
 class Endpoint(NamedTuple):
-    """Where the state of a member of a streams group can be queried (application.server)."""
+    """Address at which the state of a member of a streams group can be queried (application.server)."""
 
     host: str
     port: int
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member that uses JoinGroup has sent. `protocols` are (name, metadata), preferred first."""
+    """Fields of the JoinGroup request of a classic member. `protocols` are (name, metadata), preferred first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
 class ResolvedRegex(NamedTuple):
-    """Topics that a regular expression matched, with the generation of the broker's topics and the time in ms."""
+    """Topics that a regular expression matched, with the generation (`version`) of the broker's topics at that time."""
 
     topics: frozenset[str]
     version: int

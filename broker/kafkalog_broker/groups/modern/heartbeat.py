@@ -1,4 +1,4 @@
-"""Checks and values that the heartbeats of consumer, share and streams groups have in common."""
+"""Checks of heartbeats, and response values, for consumer, share and streams groups."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class HeartbeatResponse(NamedTuple):
 
 
 def check_not_blank(**fields: str | None) -> None:
-    """Raises BrokerError: invalid_request if a field, named as in the request, is a blank text. None is allowed."""
+    """Raise BrokerError invalid_request if a field, named as in the request, is blank. None is allowed."""
     for name, text in fields.items():
         if text is not None and not text.strip():
             raise BrokerError(ErrorCode.invalid_request, f"{name} can't be empty.")
 
 
 def check_capacity(group: ModernGroup[Any], max_size: int) -> None:
-    """Raises BrokerError: group_max_size_reached if the group takes no further member."""
+    """Raise BrokerError group_max_size_reached if the group is full."""
     if len(group.members) >= max_size:
         raise BrokerError(
             ErrorCode.group_max_size_reached,
@@ -47,8 +47,8 @@ def check_member_epoch(
     """Check the epoch in a heartbeat.
 
     Args:
-        accepts_previous: Accept the previous epoch too: the response with the current one may have been lost.
-        stale_epoch_detail: Added to the message about an epoch that is too small.
+        accepts_previous: Also accept the previous epoch, since the response with the current epoch may have been lost.
+        stale_epoch_detail: Appended to the message about an epoch that is too small.
 
     Raises:
         BrokerError: fenced_member_epoch.

@@ -1,4 +1,4 @@
-"""Timers of members: when one of them runs out, the member is removed from its group."""
+"""Timers of members. If a timer expires, the member is removed from its group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 _SESSION_TIMER = "session"  # restarted by every request of the member
 _REBALANCE_TIMER = "rebalance"  # runs while the member has partitions to revoke
-CLASSIC_JOIN_TIMER = "join-again"  # runs while a classic member was told to join again and has not
+CLASSIC_JOIN_TIMER = "join-again"  # runs until a classic member that has to join again does so
 CLASSIC_SYNC_TIMER = "sync-again"  # runs until a classic member has fetched its assignment
 _TIMERS = (_SESSION_TIMER, _REBALANCE_TIMER, CLASSIC_JOIN_TIMER, CLASSIC_SYNC_TIMER)
 
@@ -30,7 +30,10 @@ def schedule_session_timeout(groups: ModernGroups[Any], group_id: str, member_id
 
 
 def schedule_rebalance_timeout(groups: ModernGroups[Any], group_id: str, member: ReconcilingMember) -> None:
-    """Give a member its rebalance timeout to revoke partitions or tasks. Classic members have other timers for that."""
+    """Start the rebalance timeout of a member that has to revoke partitions or tasks; stop it for other members.
+
+    Classic members have the timers CLASSIC_JOIN_TIMER and CLASSIC_SYNC_TIMER instead.
+    """
     if member.classic is not None:
         return
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
@@ -44,7 +47,7 @@ def schedule_rebalance_timeout(groups: ModernGroups[Any], group_id: str, member:
 
 
 def schedule_timers_of_loaded_groups(groups: ModernGroups[Any], settings: Callable[[str], GroupSettings]) -> None:
-    """Start a session for each member of groups that were loaded, and the rebalance timeouts that are due.
+    """Start the sessions of all members of loaded groups, and the rebalance timeouts of members that have to revoke.
 
     Args:
         settings: Returns the settings of a group, by its ID.
@@ -64,7 +67,7 @@ def schedule_removal(
     """Start or restart a timer that removes a member.
 
     Args:
-        timer: One of the timers above.
+        timer: _SESSION_TIMER, _REBALANCE_TIMER, CLASSIC_JOIN_TIMER or CLASSIC_SYNC_TIMER.
         reason: Why the member is removed, for the log.
         epoch: If given, the member is removed only if it is still in this epoch.
     """

@@ -1,4 +1,4 @@
-"""Hash of the topics that a group subscribes to; when it changes, the group needs a new assignment (KIP-1101).
+"""Hash of the topics that a group subscribes to. If it changes, the group needs a new assignment (KIP-1101).
 
 Computed as in Kafka (coordinator.group.Utils), so that a group is not rebalanced when it moves between a Kafka broker
 and this one: XXH3 with 64 bits over little-endian numbers and UTF-16 code units.
@@ -43,6 +43,6 @@ def group_hash(topics: Iterable[tuple[str, int]]) -> int:
 
 
 def _text(value: str) -> bytes:
-    """Text is hashed with its length behind it."""
+    """Return the bytes to hash for a text: its UTF-16 code units, followed by their number."""
     units = value.encode("utf-16-le")
     return units + _I32.pack(len(units) // 2)

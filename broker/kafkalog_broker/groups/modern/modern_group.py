@@ -64,12 +64,12 @@ class ModernMember:
 
 @dataclass(frozen=True, slots=True)
 class ReconcilingMember(ModernMember):
-    """A member of a group in which a partition or task has one owner, who revokes it before the next one gets it.
+    """A member of a group in which a partition or task has one owner, which revokes it before another member gets it.
 
     Attributes:
         assigned: Assignment epoch of each partition or task.
-        pending_revocation: What the member has to revoke and has not revoked yet, like `assigned`.
-        classic: Set if the member uses JoinGroup and SyncGroup.
+        pending_revocation: Partitions or tasks that the member has to revoke and has not revoked yet, like `assigned`.
+        classic: None unless the member uses JoinGroup and SyncGroup.
     """
 
     rebalance_timeout_ms: int = -1
@@ -78,11 +78,11 @@ class ReconcilingMember(ModernMember):
     classic: ClassicMetadata | None = None
 
 
-M = TypeVar("M", bound=ModernMember)
+MemberT = TypeVar("MemberT", bound=ModernMember)
 IndexedT = TypeVar("IndexedT", bound=ModernMember, contravariant=True)
 
 
-def with_reported_fields(member: M, **stated: Any) -> M:
+def with_reported_fields(member: MemberT, **stated: Any) -> MemberT:
     """Return the member with the stated fields; None means unchanged.
 
     Returns the same object if nothing changes, as in nearly every heartbeat.
@@ -93,51 +93,52 @@ def with_reported_fields(member: M, **stated: Any) -> M:
 
 
 class MemberIndex(Protocol[IndexedT]):
-    """Something that a group derives from its members."""
+    """Index over the members of a group, which the group updates with every change."""
 
     def add(self, member: IndexedT, /) -> None: ...
 
     def discard(self, member: IndexedT, /) -> None: ...
 
 
-class ModernGroup(Generic[M]):
-    """A group whose members are assigned partitions by the coordinator, through heartbeats.
+class ModernGroup(Generic[MemberT]):
+    """A group to whose members the coordinator assigns partitions or tasks, in the responses to heartbeats.
 
-    Changed only by `replay`; a start replays the latest record of each key, in any order.
+    Changed only by `replay`. A load replays the latest record of each key, in any order.
     """
 
     group_type: GroupType
 
-    def __init__(self, group_id: str, new_member: type[M], *indexes: MemberIndex[M]) -> None:
-        """
+    def __init__(self, group_id: str, new_member: type[MemberT], *indexes: MemberIndex[MemberT]) -> None:
+        """Create without members.
+
         Args:
             new_member: Makes a member from its ID.
-            indexes: Told about every member that is put or removed.
+            indexes: Updated with every member that is put or removed.
         """
         self.group_id = group_id
         self.epoch = _FIRST_EPOCH
         self.metadata_hash = 0
         self.assignment_epoch = _FIRST_EPOCH
         self.assignment_timestamp_ms = 0
-        self.members: dict[str, M] = {}
+        self.members: dict[str, MemberT] = {}
         self.static_members: dict[str, str] = {}  # group.instance.id to member ID
         self.target: dict[str, Partitions] = {}  # target assignment by member ID
-        self.subscribed_topics: Counter[str] = Counter()  # how many members subscribe to each topic by name
+        self.subscribed_topics: Counter[str] = Counter()  # number of members that subscribe to each topic by name
         self.hashed_topics_generation = -1
         """Generation of the broker's topics when the metadata hash was last computed; -1 if never."""
         self._new_member = new_member
         self._indexes = indexes
 
     def snapshot(self) -> Self:
-        """Return a copy for another thread, which has its own dictionaries of members, targets and subscriptions."""
+        """Return a copy for another thread, with copies of all dictionaries."""
         copied = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, dict):
                 setattr(copied, name, value.copy())
         return copied
 
-    def member(self, member_id: str) -> M:
-        """Raises BrokerError: unknown_member_id."""
+    def member(self, member_id: str) -> MemberT:
+        """Return a member. Raises BrokerError unknown_member_id."""
         member = self.members.get(member_id)
         if member is None:
             raise BrokerError(
@@ -145,12 +146,12 @@ class ModernGroup(Generic[M]):
             )
         return member
 
-    def static_member(self, instance_id: str | None) -> M | None:
+    def static_member(self, instance_id: str | None) -> MemberT | None:
         if instance_id is None or instance_id not in self.static_members:
             return None
         return self.members.get(self.static_members[instance_id])
 
-    def put(self, member: M) -> None:
+    def put(self, member: MemberT) -> None:
         before = self.members.get(member.member_id)
         if before is not None:
             self._remove_from_indexes(before)
@@ -168,19 +169,19 @@ class ModernGroup(Generic[M]):
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
 
-    def _remove_from_indexes(self, member: M) -> None:
+    def _remove_from_indexes(self, member: MemberT) -> None:
         subtract(self.subscribed_topics, member.topics)
         for index in self._indexes:
             index.discard(member)
 
-    def target_of(self, member: M) -> Partitions:
-        """Return the target assignment of a member. A static member that replaces another one has that one's."""
+    def target_of(self, member: MemberT) -> Partitions:
+        """Return the target assignment of a member. A static member takes over the target of the one it replaces."""
         instance_id = member.instance_id
         member_id = member.member_id if instance_id is None else self.static_members.get(instance_id, "")
         return self.target.get(member_id, {})
 
-    def subscribed_topics_after(self, leaving: Iterable[M], joining: Iterable[M] = ()) -> set[str]:
-        """Return the topics that members subscribe to by name once some have left and others have joined."""
+    def subscribed_topics_after(self, leaving: Iterable[MemberT], joining: Iterable[MemberT] = ()) -> set[str]:
+        """Return the topics that members subscribe to by name after some have left and others have joined."""
         topics = self.subscribed_topics.copy()
         for member in leaving:
             topics.subtract(member.topics)
@@ -222,7 +223,7 @@ def assignment_state(group: ModernGroup[Any]) -> ModernGroupState:
 
 
 def subtract(counts: Counter[str], keys: Iterable[str]) -> None:
-    """Count each key once less, and forget keys whose count is 0."""
+    """Decrement the count of each key, and remove keys whose count becomes 0."""
     for key in keys:
         counts[key] -= 1
         if counts[key] <= 0:

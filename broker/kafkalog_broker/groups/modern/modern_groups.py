@@ -1,4 +1,4 @@
-"""The groups of one type in one partition of __consumer_offsets, and what their requests need."""
+"""The groups of one type in one partition of __consumer_offsets, and the services that their requests use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroup
 
 _log = logging.getLogger(__name__)
 
-G = TypeVar("G", bound=ModernGroup[Any])
+GroupT = TypeVar("GroupT", bound=ModernGroup[Any])
 
 
-class ModernGroups(Generic[G]):
+class ModernGroups(Generic[GroupT]):
     """Groups by ID, changed only by `replay`. Not thread-safe; call from the event loop.
 
     Attributes:
@@ -31,22 +31,23 @@ class ModernGroups(Generic[G]):
     def __init__(
         self,
         group_type: GroupType,
-        new_group: Callable[[str], G],
+        new_group: Callable[[str], GroupT],
         context: GroupContext,
         timer: CoordinatorTimer,
         executor: CoordinatorExecutor,
         classic: ClassicGroupManager,
         type_of: Callable[[str], GroupType | None],
-        remove_member: RemoveMember[G],
+        remove_member: RemoveMember[GroupT],
     ) -> None:
-        """
+        """Create without groups.
+
         Args:
             new_group: Makes an empty group with an ID.
             type_of: Returns the type of a group of the same partition, or None if there is no group with that ID.
-            remove_member: See `RemoveMember`. Called when a timer of a member runs out.
+            remove_member: See `RemoveMember`. Called when a timer of a member expires.
         """
         self.group_type = group_type
-        self.groups: dict[str, G] = {}
+        self.groups: dict[str, GroupT] = {}
         self.new_group = new_group
         self.context = context
         self.timer = timer
@@ -55,16 +56,16 @@ class ModernGroups(Generic[G]):
         self._type_of = type_of
         self.remove_member = remove_member
 
-    def group(self, group_id: str) -> G:
-        """Raises BrokerError: group_id_not_found, also if the group is of another type."""
+    def group(self, group_id: str) -> GroupT:
+        """Return a group. Raises BrokerError group_id_not_found, also if the group is of another type."""
         group = self.groups.get(group_id)
         if group is None:
             self.check_type(group_id)
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
 
-    def group_for_heartbeat(self, group_id: str, *, is_joining: bool) -> G:
-        """Return the group of a heartbeat, or a new one, which exists once its first records are replayed.
+    def group_for_heartbeat(self, group_id: str, *, is_joining: bool) -> GroupT:
+        """Return the group of a heartbeat. A new group is added to `groups` when its first records are replayed.
 
         Raises:
             BrokerError: group_id_not_found if the group is of another type, or does not exist and the member does not
@@ -80,7 +81,7 @@ class ModernGroups(Generic[G]):
         return self.new_group(group_id)
 
     def check_type(self, group_id: str) -> None:
-        """Raises BrokerError: group_id_not_found if a group of another type has the ID."""
+        """Raise BrokerError group_id_not_found if a group of another type has the ID."""
         if self._type_of(group_id) not in (None, self.group_type):
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a {self.group_type.value} group.")
 
@@ -94,11 +95,11 @@ class ModernGroups(Generic[G]):
         group.replay(record)
 
 
-RemoveMember = Callable[[ModernGroups[G], G, Any], GroupResult[None]]
-"""Returns the result of removing a member from a group."""
+RemoveMember = Callable[[ModernGroups[GroupT], GroupT, Any], GroupResult[None]]
+"""Returns the records and callbacks that remove a member from a group."""
 
 
-def new_group_replacing_classic(groups: ModernGroups[G], changes: GroupChanges) -> G:
+def new_group_replacing_classic(groups: ModernGroups[GroupT], changes: GroupChanges) -> GroupT:
     """Replace an empty classic group by a new group, which takes over its committed offsets (KIP-1251)."""
     classic = groups.classic.groups[changes.group_id]
     changes.records.append((group_key(changes.group_id), None))
@@ -107,13 +108,13 @@ def new_group_replacing_classic(groups: ModernGroups[G], changes: GroupChanges) 
 
 
 def existing_group_records(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Drop the records of groups that have lost their epoch record.
+    """Return the records of groups that have an epoch record.
 
-    Such a group is being removed: Kafka writes the tombstones of a group in one batch, and a compacted log may keep
-    only some of its other records.
+    A group without epoch record was removed: Kafka writes the tombstones of a group in one batch, and a compacted log
+    may still have some of its other records.
     """
     records = list(records)
     existing = {record.group_id for record in records if record.kind is RecordKind.EPOCH}
     for group_id in {record.group_id for record in records} - existing:
-        _log.warning("group %.200r has no epoch in the log and is left out", group_id)
+        _log.warning("group %.200r has no epoch in the log and is skipped", group_id)
     return [record for record in records if record.group_id in existing]

@@ -20,7 +20,7 @@ class ShareGroup(ModernGroup[ModernMember]):
         """Share partitions whose state is being initialized, is initialized, or is being deleted."""
         self.initializing_since: dict[UUID, int] = {}
         """Time in ms at which the initialization of a topic's share partitions was recorded."""
-        self._has_all_assigned: bool | None = None  # cache of has_all_assigned()
+        self._has_all_assigned: bool | None = None  # cached result of has_all_assigned()
         self._now_ms = now_ms
 
     @property

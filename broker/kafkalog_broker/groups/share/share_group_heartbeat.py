@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.group_spec import Assignments
 from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -35,13 +35,14 @@ from kafkalog_broker.groups.modern.target_assignment import (
     MAX_INLINE_COST,
     MEMBER_COST,
     TargetAssignment,
+    build_group_spec,
     put_target_assignment,
 )
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_members import put_removal
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups, put_initialization
 
-ASSIGNOR = "simple"  # name of the only assignor, in descriptions of groups
+ASSIGNOR = "simple"  # name of the only assignor of share groups, for their descriptions
 
 
 class ShareHeartbeatRequest(NamedTuple):
@@ -93,7 +94,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
         matched_topics=frozenset,
     )  # fmt: skip
 
-    # 3. Make the target assignment of the group epoch, if it is due.
+    # 3. Compute the target assignment of the group epoch, if it is due.
     target = put_target_assignment(
         groups, changes, group, epoch, updated,
         interval_ms=settings.assignment_interval_ms,
@@ -101,8 +102,8 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
         assign=lambda group, members: _assign(context, group, members),
     )  # fmt: skip
 
-    # 4. Give the member its target assignment. If the group epoch has risen, topics that it no longer subscribes to are
-    # taken from it even if the next target assignment is not made yet.
+    # 4. Give the member its target assignment. If the group epoch has risen, the member loses topics that it no longer
+    # subscribes to, even if the next target assignment is not computed yet.
     assigned = updated
     if has_other_topics or epoch > group.epoch or not updated.is_reconciled_to(target.epoch):
         assigned = _assigned_member(context, updated, target)
@@ -132,7 +133,7 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
 
 
 def _check_request(request: ShareHeartbeatRequest) -> None:
-    """Raises BrokerError: invalid_request."""
+    """Raise BrokerError invalid_request if the request is not valid."""
     check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)
     if request.member_epoch == JOIN_GROUP_EPOCH and not request.topics:
         raise BrokerError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
@@ -141,7 +142,7 @@ def _check_request(request: ShareHeartbeatRequest) -> None:
 
 
 def _member(group: ShareGroup, request: ShareHeartbeatRequest, *, is_joining: bool) -> ModernMember:
-    """Return the member before this request; a new one without a subscription if it joins."""
+    """Return the member before this request. A joining member is new and has no subscription yet."""
     if is_joining and request.member_id not in group.members:
         return ModernMember(request.member_id)
     member = group.member(request.member_id)
@@ -174,16 +175,9 @@ def _is_large(context: GroupContext, group: ShareGroup, updated: ModernMember) -
 
 def _assign(context: GroupContext, group: ShareGroup, members: Mapping[str, ModernMember]) -> Assignments:
     """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
-    topic_ids: dict[frozenset[str], list[UUID]] = {}
-    assigned = {}
-    for member_id in sorted(members):
-        member = members[member_id]
-        if member.topics not in topic_ids:
-            topic_ids[member.topics] = context.topic_ids(member.topics)
-        assigned[member_id] = AssignedMember(topic_ids[member.topics], group.target_of(member), member.instance_id)
 
     def partitions_of(topic_id: UUID) -> Sequence[int]:
         shared = group.partitions.initialized.get(topic_id)
         return () if shared is None else shared.partitions
 
-    return assign_simple(GroupSpec(assigned, len(topic_ids) == 1, partitions_of))
+    return assign_simple(build_group_spec(context, group, members, lambda member: member.topics, partitions_of))

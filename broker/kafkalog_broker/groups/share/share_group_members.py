@@ -27,7 +27,7 @@ def put_removal(groups: ShareGroups, changes: GroupChanges, group: ShareGroup, m
 
 
 def remove_group(groups: ShareGroups, group: ShareGroup) -> GroupResult[None]:
-    """Raises BrokerError: non_empty_group."""
+    """Remove a group without members. Raises BrokerError non_empty_group."""
     if group.members:
         raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
     changes = GroupChanges(GroupType.SHARE, group.group_id)

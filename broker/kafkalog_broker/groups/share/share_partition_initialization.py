@@ -1,7 +1,7 @@
-"""Which share partitions of a share group have state: initialization and deletion, recorded in the group.
+"""Initialization and deletion of the state of share partitions, as recorded in the share group.
 
-The group coordinator records what it is about to do, the share coordinator does it, and the group coordinator records
-that it is done. Names of the functions are those of Kafka's GroupMetadataManager and GroupCoordinatorShard.
+First the group coordinator records the intended change, then the share coordinator makes it, then the group coordinator
+records that it is complete. The functions have the names of Kafka's GroupMetadataManager and GroupCoordinatorShard.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ShareGroups = ModernGroups[ShareGroup]
 def put_initialization(
     groups: ShareGroups, changes: GroupChanges, group: ShareGroup, epoch: int, subscribed: Collection[str]
 ) -> None:
-    """Start to initialize the share partitions that members subscribe to and that have no state yet."""
+    """Start the initialization of the share partitions that members subscribe to and that have no state yet."""
     uninitialized = _uninitialized_partitions(groups, group, subscribed)
     if not uninitialized:
         return
@@ -39,7 +39,7 @@ def _uninitialized_partitions(
 ) -> dict[UUID, SharedTopic]:
     """Return the partitions of topics that have no state.
 
-    Partitions whose initialization started in the last group.share.initialize.retry.interval.ms are left out.
+    Partitions whose initialization started in the last group.share.initialize.retry.interval.ms are not included.
     """
     context, state = groups.context, group.partitions
     now_ms, retry_ms = context.clock.now_ms(), context.config.group_share_initialize_retry_interval_ms
@@ -65,9 +65,9 @@ def _with_initializing(state: StatePartitions, topics: SharedTopics) -> StatePar
 
 
 def _added_partitions(state: StatePartitions, uninitialized: SharedTopics) -> dict[UUID, SharedTopic]:
-    """Return the partitions that a topic got after the group had begun to share it.
+    """Return the partitions that were added to a topic after the group had begun to share it.
 
-    The group has to get all their records. With share.auto.offset.reset=latest, records produced before the partition
+    The group must receive all their records. With share.auto.offset.reset=latest, records produced before the partition
     was initialized would be skipped (KAFKA-20742).
     """
     shared_before = {
@@ -102,7 +102,7 @@ def uninitialize_share_group_state(groups: ShareGroups, group_id: str, topics: S
 
 
 def alter_share_group_offsets(groups: ShareGroups, group_id: str, topics: SharedTopics) -> GroupResult[int]:
-    """Record that offsets of share partitions are about to be set, and return the state epoch for it.
+    """Record that offsets of share partitions are about to be set, and return the state epoch to set them with.
 
     Creates the group if it does not exist.
 
@@ -171,7 +171,7 @@ def initiate_delete_share_group(groups: ShareGroups, group_id: str) -> GroupResu
 
 
 def forget_deleted_topics(groups: ShareGroups, group: ShareGroup, topic_ids: Collection[UUID]) -> GroupResult[None]:
-    """Record that share partitions of deleted topics are gone."""
+    """Record that share partitions of deleted topics do not exist any more."""
     changes = GroupChanges(GroupType.SHARE, group.group_id)
     state = group.partitions
     remaining = StatePartitions(

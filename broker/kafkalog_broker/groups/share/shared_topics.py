@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 
 def union(left: SharedTopics, right: SharedTopics) -> dict[UUID, SharedTopic]:
+    """Return the partitions that are in at least one of two sets."""
     topics = dict(left)
     for topic_id, shared in right.items():
         present = topics[topic_id].partitions if topic_id in topics else ()
@@ -21,6 +22,7 @@ def union(left: SharedTopics, right: SharedTopics) -> dict[UUID, SharedTopic]:
 
 
 def difference(topics: SharedTopics, subtracted: SharedTopics) -> dict[UUID, SharedTopic]:
+    """Return the partitions of `topics` that are not in `subtracted`."""
     remaining = {}
     for topic_id, shared in topics.items():
         removed = subtracted[topic_id].partitions if topic_id in subtracted else ()
@@ -30,4 +32,5 @@ def difference(topics: SharedTopics, subtracted: SharedTopics) -> dict[UUID, Sha
 
 
 def without_topics(topics: Mapping[UUID, T], removed: Collection[UUID]) -> dict[UUID, T]:
+    """Return `topics` without the topics in `removed`."""
     return {topic_id: value for topic_id, value in topics.items() if topic_id not in removed}

@@ -1,4 +1,4 @@
-"""A binary heap that orders equal items like java.util.PriorityQueue."""
+"""A binary heap that returns items in the order of java.util.PriorityQueue, also those with equal priority."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ E = TypeVar("E")
 
 
 class JavaPriorityQueue(Generic[E]):
-    """A min-heap by load. Its order of equal items matters: Kafka's assignments depend on it."""
+    """A min-heap by load. Items with equal load have the same order as in Java, because assignments depend on it."""
 
     def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
         self._items: list[E] = []

@@ -11,8 +11,8 @@ from kafkalog_broker.groups.streams.configured_topology import ConfiguredSubtopo
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 
 MAX_ENDPOINT_TOPICS = 10_000
-"""Topics that a response may name for all endpoints: they are listed in one step of the event loop. Beyond it, the
-response has no endpoints: 200 members that read 2,000 topics each would take a second with every heartbeat."""
+"""Largest number of topics that a response names for all endpoints. A response with more topics has no endpoints,
+because listing them with every heartbeat would block the event loop for too long."""
 
 
 def endpoints(context: GroupContext, group: StreamsGroup, updated: StreamsMember) -> list[Mapping[str, Any]] | None:
@@ -24,7 +24,7 @@ def endpoints(context: GroupContext, group: StreamsGroup, updated: StreamsMember
     subtopologies = {} if group.configured is None else group.configured.subtopologies
     if endpoint_topics(group) > MAX_ENDPOINT_TOPICS:
         return None
-    sources = {name for each in subtopologies.values() for name in each.subtopology.sources}
+    sources = {name for configured in subtopologies.values() for name in configured.subtopology.sources}
     partition_counts = {name: context.partition_count(name) or 0 for name in sources}
     members = [member for member_id, member in group.members.items() if member_id != updated.member_id]
     return [
@@ -39,9 +39,9 @@ def endpoints(context: GroupContext, group: StreamsGroup, updated: StreamsMember
 
 
 def endpoint_topics(group: StreamsGroup) -> int:
-    """Return the number of topics that the endpoints name: the sources of each subtopology a member has tasks of."""
+    """Return the number of topics that all endpoints name: the sources of the subtopologies of each member's tasks."""
     subtopologies = {} if group.configured is None else group.configured.subtopologies
-    sources = {name: sum(1 for _ in each.subtopology.sources) for name, each in subtopologies.items()}
+    sources = {name: sum(1 for _ in configured.subtopology.sources) for name, configured in subtopologies.items()}
     members = (member for member in group.members.values() if member.user_endpoint is not None)
     return sum(sources.get(key.subtopology_id, 0) for member in members for key in member.assigned)
 
@@ -53,7 +53,7 @@ def host_and_port(endpoint: Endpoint | None) -> dict[str, Any] | None:
 def _partitions(
     subtopologies: Mapping[str, ConfiguredSubtopology], assigned: Owned, role: TaskRole, counts: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the partitions that tasks read. Of a topic with fewer partitions than tasks, Kafka names the first ones."""
+    """Yield the partitions that tasks read: the first ones if a topic has fewer partitions than tasks, as in Kafka."""
     for key, partitions in assigned.items():
         if key.role is role and key.subtopology_id in subtopologies:
             for topic in subtopologies[key.subtopology_id].subtopology.sources:

@@ -16,7 +16,7 @@ from kafkalog_broker.groups.modern.modern_group import (
 from kafkalog_broker.groups.modern.stale_epoch import stale_member_epoch
 from kafkalog_broker.groups.offset_requests import CommittedPartition
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology
-from kafkalog_broker.groups.streams.topology import Topology, topology_of
+from kafkalog_broker.groups.streams.topology import Topology, build_topology
 
 _FAILURES_SHOWN = 3
 
@@ -33,7 +33,7 @@ class StreamsMember(ReconcilingMember):
 
 
 class CreationFailure(NamedTuple):
-    """Why an internal topic could not be created. Reported until `reported_until_ms`."""
+    """Reason for which an internal topic could not be created. Heartbeats report it until `reported_until_ms`."""
 
     reason: str
     reported_until_ms: int
@@ -50,9 +50,9 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         self.topology: Topology | None = None
         self.validated_topology_epoch = 0
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
-        # The rest is not in the log.
+        # The following attributes are not in the log.
         self.configured: ConfiguredTopology | None = None
-        """Made from the topology at the first heartbeat, and again when its topics change."""
+        """Configured at the first heartbeat, and again when the topics of the topology change."""
         self.shutdown_member_id: str | None = None  # member that has requested the shutdown of the application
         self.endpoint_epoch = 0  # raised when the tasks of members with endpoints may have changed
         self.creating: set[str] = set()  # internal topics that are being created
@@ -67,7 +67,7 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         if record.kind is RecordKind.TOPOLOGY:
             topology = record.value
             if topology is not None and not isinstance(topology, Topology):  # decoded from the log
-                topology = topology_of(*topology)
+                topology = build_topology(*topology)
             self.topology = topology
             return
         if record.kind is RecordKind.EPOCH:
@@ -110,11 +110,11 @@ class StreamsGroup(ModernGroup[StreamsMember]):
         return bool(self.members) and self.topology is not None and topic in self.topology.by_source
 
     def creation_failures(self, names: Iterable[str], now_ms: int) -> str:
-        """Return a text about the topics that could not be created recently; "" if there are none."""
-        known = ((name, self.failed_topics.get(name)) for name in names)
+        """Return a message about topics that could not be created recently, or "" if there are none."""
+        failures = ((name, self.failed_topics.get(name)) for name in names)
         failed = [
             f"{name} ({failure.reason})"
-            for name, failure in known
+            for name, failure in failures
             if failure is not None and now_ms < failure.reported_until_ms
         ]
         more = len(failed) - _FAILURES_SHOWN
@@ -123,7 +123,7 @@ class StreamsGroup(ModernGroup[StreamsMember]):
 
 
 class _TaskProcesses:
-    """Processes that have a task, or have not revoked it yet."""
+    """Index from tasks to the processes that have them, or have not revoked them yet."""
 
     def __init__(self) -> None:
         self._processes: dict[TasksKey, dict[int, set[str]]] = {}

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat (KIP-1071): a member joins, stays or leaves (GroupMetadataManager.streamsGroupHeartbeat).
 
-The first member brings the topology. Tasks are assigned when all topics of the topology exist, and after
-group.streams.initial.rebalance.delay.ms, in which further members can join.
+The first member sends the topology. Tasks are assigned when all topics of the topology exist, but not before
+group.streams.initial.rebalance.delay.ms have passed, in which further members can join.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class StreamsHeartbeatRequest(NamedTuple):
     """Heartbeat of a member. A field that is None has not changed since the last heartbeat.
 
     Attributes:
-        owned: Tasks that the member reports to own. None unless the heartbeat has all three roles.
-        stated_roles: Number of subtopologies with tasks, for each role that the heartbeat has.
+        owned: Tasks that the member reports to own. None unless the heartbeat contains all three roles.
+        stated_roles: Number of subtopologies with tasks, for each role that the heartbeat contains.
     """
 
     group_id: str
@@ -155,7 +155,7 @@ def streams_group_heartbeat(
         changes.put_streams_epoch(epoch, metadata_hash, validated_epoch, configs)
         _log.info("group %.200r: epoch %d", group.group_id, epoch)
 
-    # 5. Make the target assignment of the group epoch, if it is due.
+    # 5. Compute the target assignment of the group epoch, if it is due.
     if not group.members:
         schedule_initial_rebalance(groups, group.group_id, settings.initial_delay_ms)
     target = put_streams_target_assignment(groups, changes, group, settings, epoch, updated)
@@ -163,7 +163,7 @@ def streams_group_heartbeat(
         detail = f"Assignment delayed due to the configured {target.delayed_by}."
         statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
 
-    # 6. Bring the member closer to the target assignment.
+    # 6. Reconcile the member with the target assignment.
     reconciled = updated
     if is_changed or not updated.is_reconciled_to(target.epoch):
         reconciled = next_assignment(
@@ -174,8 +174,8 @@ def streams_group_heartbeat(
             changes.put_current_assignment(reconciled)
             changes.on_commit(lambda: schedule_rebalance_timeout(groups, group.group_id, reconciled))
 
-    # 7. Report the endpoints of the members, and what is wrong with the topology or the application. A shutdown request
-    # and the endpoint epoch are lost in the heartbeat that creates a group, as in Kafka.
+    # 7. Report endpoints, problems of the topology and a shutdown request. As in Kafka, the heartbeat that creates a
+    # group loses its shutdown request and endpoint epoch, because the replay makes another group object.
     if request.shutdown_application:
         _request_shutdown(group, member.member_id)
     has_other_tasks = is_joining or member.assigned != reconciled.assigned
@@ -211,7 +211,7 @@ def assignment_configs(context: GroupContext, group_id: str) -> tuple[tuple[str,
 
 
 def _check_request(request: StreamsHeartbeatRequest) -> None:
-    """Raises BrokerError: invalid_request, streams_invalid_topology."""
+    """Raise BrokerError invalid_request or streams_invalid_topology if the request is not valid."""
     subtopologies = () if request.topology is None else request.topology.subtopologies
     for is_used, what in (
         (request.instance_id is not None, "Static membership is not yet supported."),
@@ -219,7 +219,7 @@ def _check_request(request: StreamsHeartbeatRequest) -> None:
         (request.has_task_end_offsets, "TaskEndOffsets are not supported yet."),
         (bool((request.stated_roles or {}).get(TaskRole.WARMUP)), "WarmupTasks are not supported yet."),
         (
-            any(each.source_topic_regex for each in subtopologies),
+            any(subtopology.source_topic_regex for subtopology in subtopologies),
             "Regular expressions for source topics are not supported yet.",
         ),
     ):
@@ -251,7 +251,9 @@ def _invalid_join(request: StreamsHeartbeatRequest) -> str | None:
             return f"{name} must be empty when (re-)joining."
     if request.topology is None:
         return "Topology must be non-null when (re-)joining."
-    for topic in (topic for each in request.topology.subtopologies for topic in each.state_changelog_topics):
+    for topic in (
+        topic for subtopology in request.topology.subtopologies for topic in subtopology.state_changelog_topics
+    ):
         if topic.partitions:
             raise BrokerError(
                 ErrorCode.streams_invalid_topology,
@@ -327,7 +329,7 @@ def _configured_topology(context: GroupContext, group: StreamsGroup, topology: T
 def _keep_configured_topology(
     groups: StreamsGroups, group_id: str, configured: ConfiguredTopology, topics_generation: int
 ) -> None:
-    group = groups.groups[group_id]  # the replay of a new group's records has made another object
+    group = groups.groups[group_id]  # for a new group, the replay of its records has created this object
     group.configured, group.hashed_topics_generation = configured, topics_generation
 
 

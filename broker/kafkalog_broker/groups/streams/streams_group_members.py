@@ -30,7 +30,7 @@ def put_removal(groups: StreamsGroups, changes: GroupChanges, group: StreamsGrou
 
 
 def remove_group(groups: StreamsGroups, group: StreamsGroup) -> GroupResult[None]:
-    """Raises BrokerError: non_empty_group."""
+    """Remove a group without members. Raises BrokerError non_empty_group."""
     if group.members:
         raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
     changes = GroupChanges(GroupType.STREAMS, group.group_id)

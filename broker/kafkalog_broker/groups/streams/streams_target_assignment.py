@@ -19,7 +19,7 @@ from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMe
 from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
 
 _STANDBY_COST = 4
-"""Cost of assigning a standby task, in active tasks."""
+"""Cost of assigning a standby task, relative to the cost of assigning an active task."""
 
 
 def put_streams_target_assignment(
@@ -30,7 +30,7 @@ def put_streams_target_assignment(
     epoch: int,
     updated: StreamsMember,
 ) -> TargetAssignment:
-    """Put the target assignment of a group epoch if it is due, and return that of `updated`."""
+    """Put the target assignment of a group epoch if it is due, and return the part of the member `updated`."""
     context = groups.context
     if groups.timer.is_scheduled(_timer_key(group.group_id)):
         return TargetAssignment(group.assignment_epoch, {}, "initial rebalance delay")
@@ -56,7 +56,7 @@ def cancel_initial_rebalance(groups: ModernGroups[StreamsGroup], group_id: str) 
 def _first_assignment(groups: ModernGroups[StreamsGroup], group_id: str) -> GroupResult[None] | None:
     group = groups.groups.get(group_id)
     if group is None or not group.members or group.configured is None:
-        return None  # the next heartbeat makes the assignment
+        return None  # the next heartbeat computes the assignment
     changes = GroupChanges(GroupType.STREAMS, group_id)
     settings, any_member = groups.context.streams_settings(group_id), next(iter(group.members.values()))
     put_streams_target_assignment(groups, changes, group, settings, group.epoch, any_member)
@@ -69,13 +69,13 @@ def _timer_key(group_id: str) -> tuple[str, str, str]:
 
 def _is_large(context: GroupContext, group: StreamsGroup) -> bool:
     subtopologies = {} if group.configured is None else group.configured.subtopologies
-    tasks = sum(each.tasks for each in subtopologies.values())
+    tasks = sum(configured_subtopology.tasks for configured_subtopology in subtopologies.values())
     replicas = context.streams_settings(group.group_id).standby_replicas
     return MEMBER_COST * len(group.members) + tasks * (1 + _STANDBY_COST * replicas) > MAX_INLINE_COST
 
 
 def _assign(context: GroupContext, group: StreamsGroup, members: Mapping[str, StreamsMember]) -> dict[str, Partitions]:
-    """Compute the target assignment of members. Also called in a thread, with a snapshot of the group."""
+    """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
     configured = group.configured
     if configured is None or configured.problem is not None:
         return {}
@@ -84,7 +84,7 @@ def _assign(context: GroupContext, group: StreamsGroup, members: Mapping[str, St
         for member_id, member in members.items()
     }
     counts = {
-        name: TaskCount(each.tasks, bool(each.subtopology.state_changelog_topics))
-        for name, each in configured.subtopologies.items()
+        name: TaskCount(configured_subtopology.tasks, bool(configured_subtopology.subtopology.state_changelog_topics))
+        for name, configured_subtopology in configured.subtopologies.items()
     }
     return assign_sticky(tasks, counts, context.streams_settings(group.group_id).standby_replicas)

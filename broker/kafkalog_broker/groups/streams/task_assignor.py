@@ -1,7 +1,7 @@
 """The assignor `sticky` of streams groups (Kafka's StickyTaskAssignor).
 
 Tasks stay with their previous owner as long as the load stays balanced. The other tasks go to the least loaded process,
-and in it to the member with the fewest tasks. Ties are resolved as by Kafka's priority queues, with members and
+and there to the member with the fewest tasks. Ties are resolved like in Kafka's priority queues, with members and
 processes in the order of their IDs.
 """
 
@@ -21,7 +21,7 @@ _by_partition = itemgetter(1, 0)
 
 
 class TaskCount(NamedTuple):
-    """Number of tasks of a subtopology. A stateful one has changelogs, and so standby tasks."""
+    """Number of tasks of a subtopology. Stateful subtopologies have changelogs, and therefore standby tasks."""
 
     tasks: int
     stateful: bool
@@ -53,7 +53,7 @@ def assign_sticky(
 
 
 class _Assignment:
-    """The assignment while it is built."""
+    """An assignment under construction."""
 
     def __init__(self, members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int) -> None:
         processes: dict[str, _Process] = {
@@ -96,7 +96,8 @@ class _Assignment:
     def _keep_active(self, unassigned: dict[str, set[int]]) -> None:
         """Let each member keep up to floor(tasks / members) of its active tasks, and remove them from `unassigned`.
 
-        The remainder goes, one each, to the members whose next task has the lowest (partition, subtopology ID).
+        The remainder is divided among the members whose next task has the lowest (partition, subtopology ID), which
+        get one task each.
         """
         quota, remainder = divmod(sum(map(len, unassigned.values())), len(self.previous))
         candidates: list[tuple[int, str, _Member]] = []
@@ -190,7 +191,7 @@ class _Assignment:
             is_excluded = exclude_assigned and task in process.assigned
             if process.load < load and not is_excluded and member.count < count:
                 best, load, count = member, process.load, member.count
-        # Kafka checks the first one here, whichever is the best.
+        # Like Kafka, this checks the first member, even if another one is the best.
         return None if exclude_assigned and task in first.process.assigned else best
 
 
@@ -225,7 +226,7 @@ class _Process:
         return self._count / len(self.members)
 
     def keep(self, member: _Member, tasks: Partitions, kept: Mapping[str, set[int]]) -> None:
-        """Let a member keep those of its tasks that are in `kept`, which has active tasks by subtopology ID."""
+        """Let a member keep the active tasks `kept` (partitions by subtopology ID) of its previous `tasks`."""
         member.count = sum(map(len, kept.values()))
         self._count += member.count
         if member.count == sum(map(len, tasks.values())):
@@ -267,7 +268,7 @@ class _Process:
 
 
 class _Quota:
-    """Upper bound of the tasks that a member may keep, computed again for the others when a member reaches it."""
+    """Largest number of tasks of a member. When a member reaches it, it is computed again for the remaining members."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members

@@ -18,8 +18,8 @@ class TopicInfo(NamedTuple):
     """An internal topic.
 
     Attributes:
-        partitions: 0 if the number follows from the sources.
-        replication_factor: 0 for that of the broker.
+        partitions: 0 if the number of partitions depends on the sources.
+        replication_factor: 0 for the default of the broker.
     """
 
     name: str
@@ -29,7 +29,7 @@ class TopicInfo(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Sources of a subtopology that need equally many partitions, as indexes into the fields of the subtopology."""
+    """Sources of a subtopology that need equally many partitions, as indexes into the fields of `Subtopology`."""
 
     source_topics: tuple[int, ...]
     source_topic_regex: tuple[int, ...]
@@ -56,7 +56,7 @@ class Subtopology(NamedTuple):
         return chain(self.repartition_source_topics, self.state_changelog_topics)
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """Yield the topic names of each copartition group.
+        """Yield the topic names of subtopology copartition group.
 
         Raises:
             BrokerError: unknown_server_error for an index without a topic, as in Kafka.
@@ -80,20 +80,20 @@ class Topology:
 
     @cached_property
     def by_id(self) -> Mapping[str, Subtopology]:
-        return {each.subtopology_id: each for each in self.subtopologies}
+        return {subtopology.subtopology_id: subtopology for subtopology in self.subtopologies}
 
     @cached_property
     def by_source(self) -> Mapping[str, str]:
-        """Subtopology ID by the name of each topic that a subtopology reads."""
-        return {name: each.subtopology_id for each in self.subtopologies for name in each.sources}
+        """Subtopology ID by the name of subtopology topic that a subtopology reads."""
+        return {name: subtopology.subtopology_id for subtopology in self.subtopologies for name in subtopology.sources}
 
     @cached_property
     def required_topics(self) -> frozenset[str]:
-        changelogs = (topic.name for each in self.subtopologies for topic in each.state_changelog_topics)
+        changelogs = (topic.name for subtopology in self.subtopologies for topic in subtopology.state_changelog_topics)
         return frozenset(chain(self.by_source, changelogs))
 
 
-def topology_of(epoch: int, subtopologies: Iterable[Any]) -> Topology:
+def build_topology(epoch: int, subtopologies: Iterable[Any]) -> Topology:
     """Return the topology of a request or record, whose subtopologies are nested tuples.
 
     Raises:

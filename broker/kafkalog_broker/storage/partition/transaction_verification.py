@@ -27,20 +27,19 @@ class PendingVerifications:
         self._entries: dict[int, _Verification] = {}
 
     def begin(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, adds_partitions: bool) -> None:
-        """Record that a batch is waiting to be verified by the coordinator.
+        """Record that a batch is waiting to be verified by the coordinator. No-op for an older epoch than recorded.
 
         Args:
             adds_partitions: The producer uses transaction version 2, where Produce adds partitions to the transaction.
         """
-        known = self._entries.get(producer_id)
-        if known is None:
+        entry = self._entries.get(producer_id)
+        if entry is None:
             self._entries[producer_id] = _Verification(epoch, sequence, adds_partitions, now_ms)
             return
-        known.adds_partitions = adds_partitions
-        if epoch > known.epoch:
-            known.epoch, known.lowest_sequence = epoch, sequence
-        elif epoch == known.epoch:
-            known.lowest_sequence = min(known.lowest_sequence, sequence)
+        if epoch < entry.epoch:
+            return
+        entry.lowest_sequence = sequence if epoch > entry.epoch else min(entry.lowest_sequence, sequence)
+        entry.epoch, entry.adds_partitions = epoch, adds_partitions
 
     def check(self, producer_id: int, sequence: int, *, has_batches_of_epoch: bool) -> None:
         """Raise BrokerError out_of_order_sequence_number if an earlier batch of the producer is still being verified.

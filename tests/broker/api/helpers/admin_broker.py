@@ -65,12 +65,12 @@ class AdminBroker:
         self.node_id = self.config.node_id
         self.cluster_id = "a cluster"
         self.remote = None
-        self.ensuring, self.altering = asyncio.Lock(), asyncio.Lock()
-        self.leaving: dict[str, asyncio.Event] = {}
-        self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
+        self.internal_topic_lock, self.alteration_lock = asyncio.Lock(), asyncio.Lock()
+        self.directory_renames: dict[str, asyncio.Event] = {}
+        self.config_descriptions: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
         self.telemetry = ClientInstances(
-            self.clock.now_ms, self.config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
+            self.clock.now_ms, self.config.telemetry_max_bytes, lambda: self.dynamic_configs.resources[CLIENT_METRICS]
         )
         self.connection = ConnectionInfo()
         self.groups = Groups()

@@ -138,5 +138,5 @@ def test_requests_get_load_in_progress_while_the_partition_is_loaded() -> None:
     assert client.heartbeat() is ErrorCode.none  # as if nothing was: its session begins anew afterwards
     client.join()
     assert client.joined.error_code is ErrorCode.coordinator_load_in_progress
-    world.coordinator.runtime.remove(0)
+    world.coordinator.runtime.unload(0)
     assert client.heartbeat() is ErrorCode.none

@@ -10,13 +10,13 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_requests import LeavingMember
-from kafkalog_broker.groups.classic.consumer_protocol import assignment_of, parse_assignment
+from kafkalog_broker.groups.classic.consumer_protocol import encode_assignment, parse_assignment
 from tests.broker.groups.consumer.test_consumer_group_machine import SESSION_MS, Groups
 from tests.broker.groups.helpers.consumer_script import subscription
 from tests.broker.groups.helpers.virtual_time import Client
 
 PROTOCOLS = (("range", subscription("orders", owned={})),)
-EVERYTHING = assignment_of({"orders": range(6)}, 3)
+EVERYTHING = encode_assignment({"orders": range(6)}, 3)
 
 
 def classic(world: Groups, **how: Any) -> Client:

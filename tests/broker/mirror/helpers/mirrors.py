@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_broker.mirror.command import run_mirror
-from kafkalog_broker.mirror.mirror import MirrorOptions
-from kafkalog_broker.mirror.source import parse_bootstrap
+from kafkalog_broker.mirror.mirror_options import MirrorOptions
+from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 
 

@@ -249,6 +249,12 @@ def test_a_higher_epoch_waits_for_its_own_sequence(state):
     assert state.check_append(*data(9, 0, epoch=1, transactional=True)) is None
 
 
+def test_request_of_an_older_epoch_does_not_change_the_transaction_version(state):
+    state.verifications.begin(7, 1, 4, NOW, adds_partitions=True)
+    state.verifications.begin(7, 0, 4, NOW, adds_partitions=False)
+    assert code_of(state, data(4, 0, epoch=1, transactional=True)) == ErrorCode.out_of_order_sequence_number
+
+
 def test_a_transaction_of_the_second_version_begins_with_sequence_0(state):
     state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
     assert code_of(state, data(4, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number

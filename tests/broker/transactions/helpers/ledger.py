@@ -78,7 +78,7 @@ class Ledger:
         """Replace the coordinator by one that has loaded the log."""
         self.coordinator = self._made()
         for partition in self.state.owned():
-            self.coordinator.runtime.open(partition, load(self.state.scan(partition)))
+            self.coordinator.runtime.serve(partition, load(self.state.scan(partition)))
 
     def _new_id(self) -> int:
         self._next_id += 1
