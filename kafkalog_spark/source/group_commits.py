@@ -1,8 +1,8 @@
 """Commits of a stream's position as offsets of a consumer group, so that Kafka's tools show its lag (`commitGroup`).
 
-The checkpoint remains the source of truth: nothing is read back from the group. Commits go to the group's coordinator
-as those of a client without membership (generation -1, as in kafka-consumer-groups.sh --reset-offsets). A broker
-accepts them as long as the group has no members. confluent-kafka's admin client sends them.
+The query's position is that of the checkpoint; the group's offsets are never read. Commits are sent to the group's
+coordinator without membership (generation -1, as in kafka-consumer-groups.sh --reset-offsets). A broker accepts them as
+long as the group has no members.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kafkalog_spark.source.options import CommitGroup
 from kafkalog_spark.source.topic_partitions import tp_text
 
 COMMIT_WAIT_SECONDS = 5.0
-"""How long a trigger waits for the commit that it has sent, because the process may end after the trigger
-(Trigger.AvailableNow). After a failed commit no trigger waits."""
+"""How long a trigger waits for the response to its commit, because the process may end after the trigger
+(Trigger.AvailableNow). After a failed commit, triggers do not wait."""
 RETRY_SECONDS = 5.0  # delay after a failed commit
 
 _log = logging.getLogger(__name__)

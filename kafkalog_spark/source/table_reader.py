@@ -1,4 +1,4 @@
-"""Batch reader of the metadata tables (option `table`)."""
+"""Batch reader of the tables about logs (option `table`), such as `batches` and `segments`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def table_schema(query: TableQuery) -> StructType:
 
 
 def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
-    """Return the query with only the columns of a schema, which may be in any case.
+    """Return the query with only the columns that a schema names, in any case.
 
-    The schema of a count has no columns; the query then reads a cheap one. Raises OptionError for any other schema.
+    The schema of a count has no columns; the query then reads a single one. Raises OptionError for an unknown column,
+    and for a column of another type.
     """
     known = {name.lower(): name for name in query.of.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
@@ -60,7 +61,7 @@ def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """The units that one Spark task reads, and the context of the query."""
+    """Units of a table that one Spark task reads, and the context of the query."""
 
     units: tuple[TableUnit, ...]
     context: TableContext
@@ -72,13 +73,13 @@ class TableReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         assert options.table is not None
         self._query = narrow_query(options.table, schema)
-        # Damage must not keep a log from being opened: the tables report it.
+        # A damaged log is opened too, because the tables report the damage.
         self._options = replace(options, mode="DROPMALFORMED")
         self._schema = schema
 
     @shorten_errors
     def partitions(self) -> list[InputPartition]:
-        """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what resolving the bounds raises."""
+        """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and the errors of `resolve_ranges`."""
         from kafkalog_spark.log.tables.context import context_of, needed_partitions
 
         options, query = self._options, self._query
@@ -93,10 +94,10 @@ class TableReader(DataSourceReader):
                 wanted = partitions_of(query, present)
             warn_of_missing_topic(query, present, dirs.paths)
             locations = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
-            ranges = None  # without an option that narrows them no log need be opened
+            ranges = None  # if no option narrows the offsets, no log need be opened to find them
             if options.start != AT_EARLIEST or options.end != AT_LATEST:
                 resolved = resolve_ranges(options, locations, locations.keys())
-                ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
+                ranges = {each.topic_partition: range(each.range.start, each.range.end) for each in resolved}
             units = units_of(query, locations, ranges, whole=not subscription.is_given)
             check_scan_bytes(sum(unit.size for unit in units), options)
             needed = dirs.chosen(needed_partitions(query, present), options.replicas, pass_over_damage=True)

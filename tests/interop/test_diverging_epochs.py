@@ -13,7 +13,7 @@ import pytest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.source import Source
 from kafkalog_broker.mirror.source_address import parse_bootstrap
-from kafkalog_broker.protocol.mirror_messages import SourceFetchPartition, SourceFetchRequest
+from kafkalog_broker.protocol.mirror_fetch_messages import SourceFetchPartition, SourceFetchRequest
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.mirror.helpers.mirrors import mirror_once
 from tests.interop.real_kafka import RealKafka, available

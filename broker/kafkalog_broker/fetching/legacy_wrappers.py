@@ -97,6 +97,7 @@ def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, kind: Pay
             wrapper = _wrapper(magic, codec, payload, wrapped, unit)
             if len(wrapper) <= out.room_left or count == 1:
                 break
+            # The messages compress badly: try half of their bytes.
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
         if len(wrapper) > out.room_left:
             out.add_oversized(wrapper)

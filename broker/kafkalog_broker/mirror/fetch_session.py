@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition, SourceFetchRequest
+from kafkalog_broker.protocol.mirror_fetch_messages import SourceFetchPartition, SourceFetchRequest
+from kafkalog_broker.protocol.mirror_messages import Key
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1

@@ -20,15 +20,13 @@ from kafkalog_broker.mirror.source_bounds import ImpossibleOffsets, check_fetche
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.mirror.source_errors import SESSION_ERRORS, TRANSIENT, error_text
 from kafkalog_broker.mirror.source_offsets import end_of_epoch, log_bounds
-from kafkalog_broker.protocol.mirror_messages import (
-    FETCH,
+from kafkalog_broker.protocol.mirror_fetch_messages import (
     FIRST_SESSION_VERSION,
     FIRST_TOPIC_ID_VERSION,
-    NO_ID,
     FetchedSourcePartition,
-    Key,
     SourceFetchResponse,
 )
+from kafkalog_broker.protocol.mirror_messages import FETCH, NO_ID, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
@@ -61,10 +59,9 @@ class NodeFetcher:
     _request_metadata: Callable[[], None]
     partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
     received_bytes: int = field(init=False, default=0)
-    _response: SourceFetchResponse | None = field(
-        init=False, default=None
-    )  # the last one, whose buffer is still in use
-    _unappended: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)  # its batches
+    # The last response, whose buffer is in use until its batches are appended.
+    _response: SourceFetchResponse | None = field(init=False, default=None)
+    _unappended: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._version = self._connection.required_version(FETCH)
@@ -167,7 +164,7 @@ class NodeFetcher:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
                 self._unappended.append((mirror, received))
                 if len(window.table):
-                    mirror.received(window)
+                    mirror.advance_past(window)
 
     async def _append(self) -> None:
         """Append the batches of the last response, whose buffer is reused afterwards."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.truncation import flush_truncation
-from kafkalog_broker.protocol.mirror_messages import Key, SourceFetchPartition
+from kafkalog_broker.protocol.mirror_fetch_messages import SourceFetchPartition
+from kafkalog_broker.protocol.mirror_messages import Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
@@ -101,7 +102,7 @@ class PartitionMirror:
             self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch
         )
 
-    def received(self, window: Window) -> None:
+    def advance_past(self, window: Window) -> None:
         """Advance the fetch position after these batches."""
         self.next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         self.last_epoch = int(window.table[-1, HeaderColumn.LEADER_EPOCH])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_broker.protocol.mirror_messages import FetchedSourcePartition
+from kafkalog_broker.protocol.mirror_fetch_messages import FetchedSourcePartition
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 

@@ -20,14 +20,13 @@ from kafkalog_broker.mirror.response_frames import MAX_RESPONSE, ResponseFrames
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.client_messages import read_response, request_body
 from kafkalog_broker.protocol.headers import request_header, without_header
-from kafkalog_broker.protocol.mirror_messages import (
-    FETCH,
-    VERSIONS,
+from kafkalog_broker.protocol.mirror_fetch_messages import (
     SourceFetchRequest,
     SourceFetchResponse,
     decode_fetch,
     encode_fetch,
 )
+from kafkalog_broker.protocol.mirror_messages import FETCH, VERSIONS
 from kafkalog_broker.security.scram import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, printable
 

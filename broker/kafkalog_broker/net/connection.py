@@ -262,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         requests, writer = self.requests, self._writer
         frames, limited = requests.frames, self._shared.memory.limited
         now = 0.0
-        slice_end: float | None = None  # None: the next request begins a new slice, as after every await
+        slice_end: float | None = None  # None: the next request begins a new slice
         while True:
             if not frames and not (requests.has_more and requests.make_frames()):
                 if requests.ended and not requests.has_more:
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = requests.take()
             self._busy = True
             began = now
-            waits_for: Any = NOT_BEGUN  # what the coroutine of the handler awaits after its first step
+            waits_for: Any = NOT_BEGUN  # what the coroutine `served` awaits after its first step
             served: Any = dispatch(frame, self.info)
             if type(served) is CoroutineType:
                 try:

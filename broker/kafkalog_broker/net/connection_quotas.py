@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.net.creation_rate import CreationRate
 from kafkalog_broker.net.listening_socket import backlog
 from kafkalog_broker.net.open_connection import OpenConnection
-
-UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 
 FILES_FOR_LOGS = 0.25  # fraction of the limit of open files that is reserved for segments and other files
 
@@ -72,7 +71,7 @@ class ConnectionQuotas:
     def update_config(self, config: BrokerConfig) -> None:
         """Apply new limits. Limits of `host_names` apply once `limit_host` is called with their addresses."""
         self.config, self._backlog = config, backlog(config)
-        self._max_connections = connections_within(self._open_files, config.max_connections)
+        self._max_connections = limit_to_open_files(self._open_files, config.max_connections)
         overrides = (
             item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip()
         )
@@ -151,43 +150,13 @@ class ConnectionQuotas:
 
     def _check_creation_rate(self) -> Admission:
         rate = self.config.max_connection_creation_rate
-        delay_s = self._creation_rate.wait_s(rate, self._backlog, self._clock())
+        delay_s = self._creation_rate.reserve_start(rate, self._backlog, self._clock())
         if delay_s is None:
             return Admission(f"new connections exceed max.connection.creation.rate={rate}")
         return Admission(delay_s=delay_s)
 
 
-class CreationRate:
-    """Rate limiter of max.connection.creation.rate, with a burst of one second.
-
-    As in Kafka, excess connections wait, at most a full backlog of them.
-    """
-
-    def __init__(self) -> None:
-        self._last_start = 0.0  # when the latest admitted connection may start, in the clock of the caller
-
-    def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
-        """Reserve a start for a new connection.
-
-        Args:
-            rate: Connections per second, at least 1.
-            backlog: Number of connections that may wait.
-            now_s: Current time in monotonic seconds.
-
-        Returns:
-            Seconds until the connection may start, or None, with nothing reserved, if `backlog` connections wait.
-        """
-        if rate >= UNLIMITED:
-            return 0.0
-        start = max(self._last_start, now_s - 1.0) + 1.0 / rate
-        wait = start - now_s
-        if wait * rate > max(backlog, 1):
-            return None
-        self._last_start = start
-        return max(0.0, wait)
-
-
-def connections_within(open_files: int, configured: int) -> int:
+def limit_to_open_files(open_files: int, configured: int) -> int:
     """Return max.connections, lowered if that many connections would leave too few files for segments.
 
     If connections used up all open files, opening a segment would fail and take a log directory offline.

@@ -97,7 +97,13 @@ def open_socket(host: str, port: int, config: BrokerConfig) -> socket.socket:
 
 
 def resolve_address(host: str) -> str:
-    """Resolve a host name, to an IPv4 address if it has one (Java: InetAddress.getByName). Blocks. Raises OSError."""
+    """Resolve a host name, to an IPv4 address if it has one (Java: InetAddress.getByName).
+
+    Blocks.
+
+    Raises:
+        OSError: If the name cannot be resolved.
+    """
     infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(min(infos, key=lambda info: info[0] != socket.AF_INET)[4][0])
 

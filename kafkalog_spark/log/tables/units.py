@@ -36,7 +36,7 @@ def warn_of_missing_topic(query: TableQuery, present: Iterable[TopicPartition], 
 def units_of(
     query: TableQuery,
     locations: Mapping[TopicPartition, PartitionLocation],
-    ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    ranges: Mapping[TopicPartition, range] | None = None,
     *,
     whole: bool = True,
 ) -> list[TableUnit]:
@@ -45,7 +45,7 @@ def units_of(
     Args:
         query: The query.
         locations: Partitions of the query.
-        ranges: Offsets [start, end) of each partition; None for all offsets. A partition without a range is left out.
+        ranges: Offsets of each partition; None for all offsets. A partition without a range is left out.
         whole: True if the query is of the log directories as a whole: then rows about these are included, if the table
             has such rows.
 
@@ -59,7 +59,7 @@ def units_of(
     for tp, location in locations.items():
         if ranges is not None and tp not in ranges:
             continue
-        start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
+        offsets = range(MAX_INT64) if ranges is None else ranges[tp]
         log = location.open(pass_over_damage=True, checkpoints=checkpoints)
         if not query.of.has_ranges:
             size = sum(segment_size(log, index) for index in range(len(log.segments)))
@@ -67,8 +67,9 @@ def units_of(
             continue
         for index, segment in enumerate(log.segments):
             next_base = log.next_base_offset(index)
-            if segment.base_offset < end and (next_base is None or next_base > start):
-                units.append(TableUnit(location, segment.base_offset, start, end, segment_size(log, index)))
+            if segment.base_offset < offsets.stop and (next_base is None or next_base > offsets.start):
+                size = segment_size(log, index)
+                units.append(TableUnit(location, segment.base_offset, offsets.start, offsets.stop, size))
         if query.of.has_left_overs and ranges is None and left_overs(log):
             units.append(TableUnit(location))
     return units

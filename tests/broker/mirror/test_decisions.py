@@ -17,7 +17,8 @@ from kafkalog_broker.mirror.rate_limit import RateLimit
 from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_broker.mirror.source_errors import TRANSIENT, error_text
 from kafkalog_broker.mirror.topic_plan import is_wanted, plan_topics
-from kafkalog_broker.protocol.mirror_messages import SourceFetchPartition, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.mirror_fetch_messages import SourceFetchPartition
+from kafkalog_broker.protocol.mirror_messages import SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import OptionError
 

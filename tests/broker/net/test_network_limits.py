@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from kafkalog_broker.net.connection_quotas import UNLIMITED, CreationRate, connections_within
+from kafkalog_broker.net.connection_quotas import limit_to_open_files
+from kafkalog_broker.net.creation_rate import UNLIMITED, CreationRate
 from kafkalog_broker.net.listening_socket import resolve_address
 from kafkalog_broker.net.open_files import raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
@@ -217,26 +218,26 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_connections_leave_open_files_to_the_logs() -> None:
-    assert connections_within(1024, 2**31 - 1) == 768
-    assert connections_within(1024, 100) == 100
-    assert connections_within(1, 100) == 1
-    assert connections_within(-1, 100) == 100
+    assert limit_to_open_files(1024, 2**31 - 1) == 768
+    assert limit_to_open_files(1024, 100) == 100
+    assert limit_to_open_files(1, 100) == 1
+    assert limit_to_open_files(-1, 100) == 100
     assert raise_open_files_limit() > 0
 
 
 def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second() -> None:
     rate = CreationRate()
-    assert [rate.wait_s(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
-    assert rate.wait_s(4, 50, 101.0) == 0.0
-    assert rate.wait_s(4, 50, 200.0) == 0.0
-    assert [rate.wait_s(4, 50, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
-    assert [CreationRate().wait_s(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
+    assert [rate.reserve_start(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
+    assert rate.reserve_start(4, 50, 101.0) == 0.0
+    assert rate.reserve_start(4, 50, 200.0) == 0.0
+    assert [rate.reserve_start(4, 50, 200.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.25])
+    assert [CreationRate().reserve_start(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
 
 
 def test_no_more_connections_wait_for_their_turn_than_a_backlog_holds() -> None:
     rate = CreationRate()
-    assert [rate.wait_s(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
-    assert rate.wait_s(2, 3, 100.5) == 1.5
+    assert [rate.reserve_start(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
+    assert rate.reserve_start(2, 3, 100.5) == 1.5
 
 
 @in_a_loop

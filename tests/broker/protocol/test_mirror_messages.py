@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.mirror_messages import (
-    FETCH,
+from kafkalog_broker.protocol.mirror_fetch_messages import (
     FIRST_SESSION_VERSION,
     FIRST_TOPIC_ID_VERSION,
     SourceFetchPartition,
@@ -21,6 +20,7 @@ from kafkalog_broker.protocol.mirror_messages import (
     decode_fetch,
     encode_fetch,
 )
+from kafkalog_broker.protocol.mirror_messages import FETCH
 from kafkalog_broker.protocol.mirror_messages import VERSIONS as SPOKEN
 from tests.broker.protocol.helpers.drawn_messages import integers
 from tests.broker.protocol.helpers.kio_messages import kio_request_class, kio_response_class, kio_value, written
