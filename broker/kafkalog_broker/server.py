@@ -278,7 +278,7 @@ def _make_network(
     for opened in bound:
         name = opened.listener.name
         security = static_config.listener_security[name]
-        tls = None if security.tls is None else partial(broker.tls.of, name)
+        tls = None if security.tls is None else partial(broker.tls.for_listener, name)
         new_gate = None if security.sasl is None else credentials.new_gate(name, broker.current_config)
         network.add_listener(opened, tls, new_gate)
     network.update_config(broker.config)
