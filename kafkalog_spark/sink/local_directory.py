@@ -20,6 +20,8 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 @dataclass(frozen=True)
 class LocalDirectory(LogDirectory):
+    """Reads and changes of files in a log directory on a disk."""
+
     log_dir: Path
 
     store = LOCAL
@@ -44,16 +46,16 @@ class LocalDirectory(LogDirectory):
         return atomic_file.read_whole(self.log_dir / name, most)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Write a file unless it exists, in one step by a hard link.
+        """Write a file unless it exists, atomically by a hard link.
 
-        On a file system without hard links, only the directory's lock makes it one step.
+        On a file system without hard links, the write is atomic only because the caller holds the directory's locks.
 
         Returns:
             False if the file exists.
         """
         path, temporary = self.log_dir / name, self.log_dir / _TEMPORARY
         self.step("create", path)
-        temporary.unlink(missing_ok=True)  # a killed writer may have left it, as a second name of a published file
+        temporary.unlink(missing_ok=True)  # may be left by a killed writer, as a second name of a published file
         try:
             with descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
                 write_all(fd, data)

@@ -1,7 +1,7 @@
-"""Remote storage of this broker: which partitions have it, when they are copied and expired.
+"""Remote storage of this broker: the partitions that use it, and when their segments are copied and deleted.
 
-Corresponds to Kafka's `RemoteLogManager`. Called from the event loop. Requests to the store block threads: those that
-copy, those that delete and those that read do not wait for each other, and no other work waits for them.
+Corresponds to Kafka's `RemoteLogManager`. Called from the event loop. Copies, deletions and reads have separate
+threads, so they do not wait for each other, and no other work waits for them.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ class RemoteLogManager:
         )  # fmt: skip
 
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
-        """Load the remote segments' metadata, and restore logs that end before their remote segments. Before the broker
-        serves.
+        """Load the remote segments' metadata, and restore logs that end before their remote segments.
+
+        Called before the broker handles requests.
 
         Args:
             topic: `__remote_log_metadata`.

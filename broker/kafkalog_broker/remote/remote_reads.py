@@ -1,4 +1,4 @@
-"""Reads of remote segments for requests, bounded in threads, queue length, memory, time and rate."""
+"""Reads of remote segments for requests, with limits on threads, queue length, memory, time and rate."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ
+from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _MEMORY = 12 << 20
-"""Bytes of records that all reads may hold. They count twice during a read, then once until the response is sent."""
+"""Largest number of bytes of records in memory. A record counts twice while it is read, then once until it is sent."""
 _STOPPING = "the broker is stopping and no longer reads remote storage"
 
 
@@ -143,8 +143,8 @@ class RemoteReads:
     async def _run_in_thread(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
         """Run `read` in a thread, and wait at most `wait_ms` for its result.
 
-        After that time a read that is still queued is cancelled. A read that has begun continues, so that the next one
-        finds in the caches what it fetched.
+        After that time a read that is still queued is cancelled. A read that has begun continues, so that its result is
+        in the caches when the client tries again.
 
         Args:
             lease: Memory of the read; released when the read ends, unless its result is returned.

@@ -1,4 +1,4 @@
-"""Copies closed segments to remote storage, with a quota, and with pauses after failures (Kafka's RLMCopyTask)."""
+"""Copying of closed segments to remote storage, with a quota, and pauses after failures (Kafka's `RLMCopyTask`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 _log = logging.getLogger(__name__)
 
 _QUOTA_CHECK_S = 0.05
-"""Seconds between two checks of the quota, and of whether the broker is stopping, while a copy waits for the quota."""
+"""Interval at which a copy that waits for the quota checks the quota, and whether the broker is stopping."""
 
 
 class SegmentCopier:
@@ -67,12 +67,12 @@ class SegmentCopier:
         self._is_stopping = False  # True makes a copy fail before its next part
 
     def add(self, partition: RemotePartition) -> None:
-        """Copy the due segments of a partition when its turn comes, unless it still waits after a failure."""
+        """Queue a partition whose segments are to be copied; no-op during the pause after a failure."""
         if self._clock.monotonic_ms() >= partition.next_try_ms:
             self.tasks.add(partition)
 
     def begin_stop(self) -> None:
-        """Start no more copies, and abort running ones before their next part."""
+        """Start no more copies. A running copy fails before its next part."""
         self._is_stopping = True
 
     async def _copy_partition(self, partition: RemotePartition) -> None:

@@ -18,7 +18,8 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, take_offline
+from kafkalog_broker.storage.log_entry import Key, LogEntry, take_offline
+from kafkalog_broker.storage.log_table import LogTable
 from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
+from kafkalog_spark.options import OptionSpec, boolean, option, parse_fields, parse_options, plain_text, specs_of
 from kafkalog_spark.typed.columns.time_patterns import pattern_reader
 from kafkalog_spark.typed.columns.time_zones import zone_of
 
@@ -84,8 +84,8 @@ OPTIONS = (
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Parse options, by lower-case name. Raises OptionError for an invalid value or a refused option."""
-    parsed(OPTIONS, options)
-    return JsonOptions(**parsed_fields(JsonOptions, options))
+    parse_options(OPTIONS, options)
+    return JsonOptions(**parse_fields(JsonOptions, options))
 
 
 INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
