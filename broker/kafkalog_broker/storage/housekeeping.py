@@ -23,7 +23,7 @@ from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future
 from kafkalog_broker.storage.partition_removal import remove
-from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)

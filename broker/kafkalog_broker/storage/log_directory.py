@@ -18,8 +18,8 @@ from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.format.atomic_file import make_directories
 from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.fsync import make_directories
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
