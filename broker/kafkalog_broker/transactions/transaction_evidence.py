@@ -64,7 +64,7 @@ class ProducerStates:
     def collect(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
         """Collect the states of these producers, and of all producers with an open transaction."""
         states = cls()
-        considered = [log for log in logs if not log.follows and log.topic != TRANSACTION_TOPIC]
+        considered = [log for log in logs if not log.is_follower and log.topic != TRANSACTION_TOPIC]
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.transaction_first_offset != NO_TRANSACTION:

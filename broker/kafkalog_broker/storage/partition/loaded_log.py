@@ -1,4 +1,4 @@
-"""Log that is ready to be opened, as found by `load_log` or newly created."""
+"""Log that is ready to be opened: the result of `load_log` or `create_log_files`."""
 
 from __future__ import annotations
 

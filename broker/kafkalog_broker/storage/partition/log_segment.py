@@ -43,7 +43,7 @@ class LogSegment(SegmentLookup):
 
     Attributes:
         end: Readable end; replaced as a whole, so that readers on other threads see both values together.
-        created_ms: When this broker created or loaded the segment.
+        created_ms: Time at which this broker created or loaded the segment.
         jitter_ms: Subtracted from segment.ms.
         transient_suffix: `.swap` while the segment's files replace others, otherwise empty.
         is_synced: True if all bytes of all its files are on disk; always False while the segment is written.
@@ -112,10 +112,10 @@ class LogSegment(SegmentLookup):
             self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
         )
         if writer.size != self.size or writer.next_offset > self.next_offset:
-            found = f"{writer.size} bytes up to offset {writer.next_offset - 1}"
+            actual = f"{writer.size} bytes up to offset {writer.next_offset - 1}"
             writer.abandon()
             raise CorruptBatch(
-                f"the segment has {found}, expected {self.size} bytes up to offset {self.next_offset - 1} as loaded",
+                f"the segment has {actual}, expected {self.size} bytes up to offset {self.next_offset - 1} as loaded",
                 path=self.log_path,
                 hint="something else writes into the log directory",
             )
