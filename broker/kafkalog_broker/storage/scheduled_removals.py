@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition_removal import remove
-from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
