@@ -6,19 +6,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.copy_candidates import prepare_copy, segments_to_copy
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartition
+from kafkalog_broker.remote.remote_partition import RemotePartition
 from kafkalog_broker.remote.remote_quota import RemoteQuota
-from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
@@ -36,30 +32,23 @@ class SegmentCopier:
     """
 
     def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        storage: RemoteStorage,
-        metadata: RemoteLogMetadataManager,
-        clock: Clock,
-        call: Callable[..., Awaitable[Any]],
-        counts: RemoteCounts,
-        after_copy: Callable[[RemotePartition], None],
-        jitter: random.Random,
+        self, services: RemoteServices, after_copy: Callable[[RemotePartition], None], jitter: random.Random
     ) -> None:
-        """
+        """Create the copier.
+
         Args:
-            config: Returns the current configuration.
-            call: Runs a function that waits for a local disk in a thread.
             after_copy: Called when the copies of a partition have ended, also after a failure.
             jitter: Source of the random part of the pauses after failures.
         """
-        self._config, self._storage, self._metadata, self._clock, self._call = config, storage, metadata, clock, call
-        self._counts, self._after_copy, self._jitter = counts, after_copy, jitter
-        now = config()
+        self._config, self._storage, self._metadata = services.config, services.storage, services.metadata
+        self._clock, self._call, self._counts = services.clock, services.call, services.counts
+        self._after_copy, self._jitter = after_copy, jitter
+        config = services.config
+        initial = config()
         self._quota = RemoteQuota(
             lambda: config().remote_log_manager_copy_max_bytes_per_second,
-            now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
-            clock.monotonic_ms,
+            initial.remote_log_manager_copy_quota_window_num, initial.remote_log_manager_copy_quota_window_size_seconds,
+            services.clock.monotonic_ms,
         )  # fmt: skip
         self.tasks = PartitionTasks(
             self._copy_partition, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"

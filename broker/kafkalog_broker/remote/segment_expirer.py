@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
 from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
@@ -15,13 +14,11 @@ from kafkalog_broker.remote.remote_log_metadata_cache import (
     DELETE_FINISHED,
     DELETE_STARTED,
 )
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.remote_partition import Lag, RemoteCounts, RemotePartition
+from kafkalog_broker.remote.remote_partition import Lag, RemotePartition
 from kafkalog_broker.remote.remote_retention import expired_segments
-from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
@@ -38,22 +35,16 @@ class SegmentExpirer:
         tasks: Waiting and running deletions.
     """
 
-    def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        storage: RemoteStorage,
-        metadata: RemoteLogMetadataManager,
-        clock: Clock,
-        counts: RemoteCounts,
-        forget: Callable[[RemotePartition], None],
-    ) -> None:
-        """
+    def __init__(self, services: RemoteServices, forget: Callable[[RemotePartition], None]) -> None:
+        """Create the expirer.
+
         Args:
-            config: Returns the current configuration.
             forget: Called when the last segment of a deleted topic's partition is gone.
         """
-        self._storage, self._metadata, self._clock = storage, metadata, clock
-        self._counts, self._forget = counts, forget
+        self._storage, self._metadata = services.storage, services.metadata
+        self._clock, self._counts = services.clock, services.counts
+        self._forget = forget
+        config = services.config
         self.tasks = PartitionTasks(
             self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
         )

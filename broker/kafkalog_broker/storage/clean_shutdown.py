@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkalog_spark.format.atomic_file import fsync_directory, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.batch_header import check_crc
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.messages.internal import message
 from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX
 from kafkalog_spark.format.records import read_records
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 

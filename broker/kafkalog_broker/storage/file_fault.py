@@ -8,7 +8,7 @@ import socket
 import ssl
 
 from kafkalog_broker.storage.partition.file_handles import is_out_of_descriptors
-from kafkalog_spark.format.atomic_file import NotRegularFile
+from kafkalog_spark.format.regular_file import NotRegularFile
 
 _LOG_ERRNOS = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 """Error numbers that concern a file name, not the disk. Decompressors raise OSError without a number."""

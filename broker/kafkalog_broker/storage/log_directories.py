@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import make_directories
+from kafkalog_spark.format.fsync import make_directories
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,

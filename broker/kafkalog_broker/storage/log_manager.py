@@ -71,7 +71,7 @@ class LogManager(LogTable):
         super().__post_init__()
         self._may_create = MAX_CREATED_AT_START
         self._housekeeping = Housekeeping(self, self.run_blocking)
-        self._schedule_removal = self._housekeeping.schedule_removal
+        self._schedule_removal = self._housekeeping.removals.schedule
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
         self.cleaner = LogCleaner(self, self._schedule_removal)
 

@@ -11,7 +11,7 @@ from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.log_entry import Key
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition_removal import remove
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
+from kafkalog_spark.format.fsync import DIRECTORY_MODE, fsync_directory
 
 _CREATING_THREADS = 8
 """Threads that create partitions; more than processors, because each mostly waits for a disk."""

@@ -17,7 +17,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.log_entry import LogEntry, storage_error
-from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
 
 _log = logging.getLogger(__name__)

@@ -22,9 +22,10 @@ from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_cluster_pro
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_files
+from kafkalog_spark.format.atomic_file import replace_files
 from kafkalog_spark.format.names import PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.format.regular_file import read_state
 
 _logger = logging.getLogger(__name__)
 

@@ -12,12 +12,13 @@ from typing import Any
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX
 from kafkalog_spark.format.names import MAX_PARTITIONS, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     uuid_from_text,
     uuid_to_text,
 )
+from kafkalog_spark.format.regular_file import read_state
 
 _log = logging.getLogger(__name__)
 

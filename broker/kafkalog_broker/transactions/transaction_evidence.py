@@ -21,10 +21,10 @@ from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, TopicP
 from kafkalog_broker.transactions.transaction_records import decode_value
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, ControlType, HeaderColumn
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 

@@ -13,11 +13,11 @@ from typing import TypeGuard, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
-from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.format.regular_file import MOST_STATE_BYTES, parsed
 from kafkalog_spark.store.interface import Store
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import partition_metadata
-from kafkalog_spark.format.atomic_file import fsync_tree, make_directories
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
+from kafkalog_spark.format.fsync import fsync_tree, make_directories
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import write_all
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, HeaderColumn
+from kafkalog_spark.format.regular_file import write_all
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.read.header_windows import Table, batch_end
 from kafkalog_spark.log.read.last_stable_offset import TransactionState

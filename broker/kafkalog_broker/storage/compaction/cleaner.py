@@ -31,8 +31,8 @@ from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
 from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import ControlType, HeaderColumn
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.decompressed_batches import Decompressor

@@ -15,7 +15,7 @@ from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, pu
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
-from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 
 
 @dataclass

@@ -25,15 +25,10 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import SegmentFull
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    FILE_MODE,
-    descriptor,
-    fsync_descriptor,
-    fsync_directory,
-    write_all,
-)
+from kafkalog_spark.format.fsync import fsync_descriptor, fsync_directory
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, HeaderColumn
+from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.format.time_index import TimestampOffset
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from kafkalog_spark.format.atomic_file import open_regular
+from kafkalog_spark.format.regular_file import open_regular
 
 MAX_OPEN_HANDLES = 512
 """Largest number of cached handles. Below the usual limit of 1,024 descriptors it leaves room for connections and for

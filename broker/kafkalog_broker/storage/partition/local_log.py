@@ -25,8 +25,8 @@ from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.fsync import fsync_directory, fsync_file
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Window

@@ -21,10 +21,11 @@ from kafkalog_broker.storage.partition.file_handles import _HANDLES, FileHandle
 from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd, SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor, fdatasync_descriptor
+from kafkalog_spark.format.fsync import fdatasync_descriptor
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY
 from kafkalog_spark.format.offset_index import load_offset_index, search_file
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
 from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, TimestampOffset, load_time_index
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY

@@ -17,12 +17,10 @@ import numpy.typing as npt
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, segment_containing
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    fsync_directory,
-    open_regular,
-)
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
+from kafkalog_spark.format.regular_file import open_regular
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Marker, ProducerState
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile

@@ -27,13 +27,15 @@ from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_broker.storage.recovery.startup_files import clean_up
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
+from kafkalog_spark.format.atomic_file import replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window

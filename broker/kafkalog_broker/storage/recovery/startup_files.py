@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.partition_metadata import UNFINISHED
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.write.header_reader import headers_from
 
 
