@@ -129,7 +129,7 @@ BASE ?=
 check: lint ## lint, the changed tests and those of ARGS="tests/log", and others near the change for half a minute (BASE=HEAD~1: the change since then)
 	$(PYTEST) -m "$(UNITS) and not spark" $(ARGS) $$($(RUN) -m tests.affected changed $(BASE))
 	@others=$$($(RUN) -m tests.affected others $(BASE)); [ -z "$$others" ] || \
-	  { echo "tests near the change, for 30 s:"; $(PYTEST) -m "$(UNITS) and not spark" --budget 30 $$others; }
+	  { echo "the tests nearest to the change, for 30 s:"; $(PYTEST) -m "$(UNITS) and not spark" --budget 30 $$others; }
 
 .PHONY: format
 format: setup ## put the sources into the form that lint wants
