@@ -23,7 +23,7 @@ from kafkalog_spark.typed.columns.byte_slices import (
     valid_of,
 )
 from kafkalog_spark.typed.columns.entries import Entries
-from kafkalog_spark.typed.columns.number_slices import sized, varints, whole_numbers
+from kafkalog_spark.typed.columns.number_slices import length_prefixed, varints, whole_numbers
 from kafkalog_spark.typed.protobuf import field_types
 from kafkalog_spark.typed.protobuf.field_types import FieldType
 from kafkalog_spark.typed.protobuf.leaf_encoders import Scalars, message_name, scalar_writer
@@ -155,7 +155,9 @@ def _messages(type_: pa.DataType, field: Any, path: str) -> ValueWriter:
         raise _refused(type_, field, path)
 
     def values(entries: Entries) -> Scalars:
-        return Scalars(sized(concat_fragments(write(entries)), varints), np.zeros(len(entries.array), np.bool_))
+        return Scalars(
+            length_prefixed(concat_fragments(write(entries)), varints), np.zeros(len(entries.array), np.bool_)
+        )
 
     return values
 
@@ -184,7 +186,7 @@ def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
         parts, _ = values(elements)
         if not packed:
             return [Fragment(concat_fragments(prefixed(parts, tag)).lists(offsets))]
-        lists = sized(concat_fragments(parts).lists(offsets), varints)
+        lists = length_prefixed(concat_fragments(parts).lists(offsets), varints)
         return list(prefixed(lists, _tag(field, field_types.WireType.LEN), np.diff(offsets) > 0))
 
     return write
@@ -201,6 +203,6 @@ def _map_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
         key, item = elements.fields()
         item.refuse_nulls(message_name(field), path, "a null, which a map cannot hold")
         both = concat_fragments([*prefixed(keys(key).parts, key_tag), *prefixed(items(item).parts, value_tag)])
-        return [Fragment(concat_fragments(prefixed(sized(both, varints), tag)).lists(offsets))]
+        return [Fragment(concat_fragments(prefixed(length_prefixed(both, varints), tag)).lists(offsets))]
 
     return write

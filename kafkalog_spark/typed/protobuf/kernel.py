@@ -254,14 +254,14 @@ def _decode_one(data, start, end, entry, plan, columns, workspace):  # type: ign
 
 @kernel
 def decode_protobuf(values, entries, first, plan, root, columns, marks, workspace, faults, full_column):  # type: ignore[no-untyped-def]
-    """Decode values into columns, beginning with number `first`.
+    """Decode values into columns, beginning with value `first`.
 
     values: Values. entries: int64[n], the row of the plan's messages for each value, or -1 for a value that
     faults.codes already marks as malformed. root: (start, end) in the plan's tables of the columns that get a null for
     a null or malformed value. columns: int64[m, len(Col)]. marks: int64[m, len(Mark)], working memory. workspace:
     Workspace. faults: DecodeFaults. full_column: int64[len(FullColumn)].
 
-    Returns the number of values, or that of the value for which `full_column` must grow before the next call.
+    Returns the number of values, or the index of the value for which `full_column` must grow before the next call.
     """
     starts, ends = values.starts, values.ends
     root_start, root_end = root

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.java_text import well_formed
-from kafkalog_spark.typed.columns.number_slices import fixed_width, sized, varints, whole_numbers, zigzags
+from kafkalog_spark.typed.columns.number_slices import fixed_width, length_prefixed, varints, whole_numbers, zigzags
 from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 from kafkalog_spark.typed.protobuf import field_types
 from kafkalog_spark.typed.protobuf.field_types import FieldType
@@ -73,7 +73,7 @@ def message_name(field: Any) -> str:
 
 def _texts(entries: Entries, field: Any, path: str) -> Scalars:
     slices = ByteSlices.of(well_formed(entries.array) if field.type == FieldType.STRING else entries.array)
-    return Scalars(sized(slices, varints), slices.sizes() == 0)
+    return Scalars(length_prefixed(slices, varints), slices.sizes() == 0)
 
 
 def _fixed(entries: Entries, field: Any, path: str) -> Scalars:

@@ -23,7 +23,7 @@ class Malformed(Exception):
         self.fault = fault
 
 
-def merged(value: bytes, descriptor: Any) -> bytes:
+def merge_submessages(value: bytes, descriptor: Any) -> bytes:
     """Return an equal message in which each submessage is in one part and unknown fields are missing.
 
     Args:

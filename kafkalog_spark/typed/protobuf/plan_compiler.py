@@ -71,7 +71,7 @@ class PlanCompiler:
 
     def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
         null_columns = tree.null_columns()
-        slot[Slot.NULLS] = self._plan.table(null_columns)
+        slot[Slot.NULLS] = self._plan.add_table(null_columns)
         slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
 
     def _slot(
@@ -134,15 +134,15 @@ class PlanCompiler:
             names.setdefault(value.number, value.name)
         table: list[int] = []
         for number in sorted(names):
-            table += [number, self._plan.text(names[number].encode()), len(names[number].encode())]
+            table += [number, self._plan.add_text(names[number].encode()), len(names[number].encode())]
         unknown = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
         if len(unknown) > MAX_ENUM_NAME - 12:
             raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
         return {
-            Slot.ENUM: self._plan.table(table),
+            Slot.ENUM: self._plan.add_table(table),
             Slot.SYMBOLS: len(names),
             Slot.CHECKED: int(enum.is_closed),
-            Slot.UNKNOWN: self._plan.text(unknown),
+            Slot.UNKNOWN: self._plan.add_text(unknown),
             Slot.UNKNOWN_SIZE: len(unknown),
         }
 
@@ -157,7 +157,7 @@ class PlanCompiler:
         else:
             zigzag = kind in (Kind.SINT32, Kind.SINT64)
             encoded = uvarint(((value << 1) ^ (value >> 63) if zigzag else value) & (2**64 - 1))
-        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(encoded), len(encoded)
+        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.add_text(encoded), len(encoded)
 
     def _oneof(self, field: Any, fields: list[Any]) -> int:
         oneof = field.containing_oneof
@@ -166,7 +166,7 @@ class PlanCompiler:
         if oneof.full_name not in self._oneofs:
             numbers = {field.number for field in oneof.fields}
             members = [i for i, field in enumerate(fields) if field.number in numbers]
-            self._oneofs[oneof.full_name] = self._plan.table([len(members), *members])
+            self._oneofs[oneof.full_name] = self._plan.add_table([len(members), *members])
         return self._oneofs[oneof.full_name]
 
 

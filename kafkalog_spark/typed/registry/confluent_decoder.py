@@ -125,7 +125,7 @@ class ConfluentDecoder:
         if self._schemas == MAX_SCHEMAS or (self._schemas and self._reading.is_full):
             raise _Full
         try:
-            entry: int = self._reading.entry_of(message_at(schema, indexes) if self._inner.indexed else schema)
+            entry: int = self._reading.add_schema(message_at(schema, indexes) if self._inner.indexed else schema)
         except OptionError as error:
             return f"it names schema {id_}, which cannot be read: {error}"
         self._schemas += 1
