@@ -48,7 +48,7 @@ class ProtobufResolvingDecoder(ResolvingDecoder):
         available = pa.struct(list(types.columns_of(writer, self._read_options)))
         names = {field.name for field in available}
         check_projection(pa.struct([field for field in self.schema if field.name in names]), available, "")
-        entry = PlanCompiler(self._program, self._read_options).message(writer, self._tree, available)
+        entry = PlanCompiler(self._program, self._read_options).compile_message(writer, self._tree, available)
         self._descriptors[entry] = writer
         return entry
 

@@ -59,7 +59,7 @@ class ConfluentDecoder:
         self._inner, self._store, self._side = inner, store_of(format), format.side
         self._subject = lookup_subject(format)
         reader = inner.reader(format, self._store)
-        self._reading = inner.inner.reading(reader, projection, format.options)
+        self._decoder = inner.inner.resolving_decoder(reader, projection, format.options)
         self._schemas = 0
         self._parsed = lru_cache(MAX_SCHEMAS)(self._look_up)
         self._entry = lru_cache(_MAX_CACHED)(self._add_entry)
@@ -78,7 +78,7 @@ class ConfluentDecoder:
         try:
             return self._decode(values, headers)
         except _Full:
-            self._reading.reset()
+            self._decoder.reset()
             self._entry.cache_clear()
             self._schemas = 0
         if had_schemas:  # try again without the schemas of earlier batches
@@ -114,7 +114,7 @@ class ConfluentDecoder:
                 return None
             return str(results[which[i]]) if which[i] >= 0 else NO_ID
 
-        decoded: Decoded = self._reading.decode(framed.values, entries, unknown)
+        decoded: Decoded = self._decoder.decode(framed.values, entries, unknown)
         return decoded
 
     def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
@@ -122,10 +122,10 @@ class ConfluentDecoder:
         schema = self._parsed(id_)
         if isinstance(schema, OptionError):
             return str(schema)
-        if self._schemas == MAX_SCHEMAS or (self._schemas and self._reading.is_full):
+        if self._schemas == MAX_SCHEMAS or (self._schemas and self._decoder.is_full):
             raise _Full
         try:
-            entry: int = self._reading.add_schema(message_at(schema, indexes) if self._inner.indexed else schema)
+            entry: int = self._decoder.add_schema(message_at(schema, indexes) if self._inner.indexed else schema)
         except OptionError as error:
             return f"it names schema {id_}, which cannot be read: {error}"
         self._schemas += 1
