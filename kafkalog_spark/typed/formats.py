@@ -23,10 +23,10 @@ FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
     "string": "kafkalog_spark.typed.string_format",
     "avro": "kafkalog_spark.typed.avro.format",
-    "confluent-avro": "kafkalog_spark.typed.registry.confluent:confluent_avro",
-    "confluent-json": "kafkalog_spark.typed.registry.confluent:confluent_json",
+    "confluent-avro": "kafkalog_spark.typed.registry.confluent_avro:confluent_avro",
+    "confluent-json": "kafkalog_spark.typed.registry.confluent_json:confluent_json",
     "protobuf": "kafkalog_spark.typed.protobuf.format",
-    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent:confluent_protobuf",
+    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent_protobuf:confluent_protobuf",
 }
 """Module or object that implements each format. It is imported on first use."""
 _HINTS = {"csv": "Spark's from_csv reads the column `value`, and to_csv makes it before a write"}
