@@ -1,9 +1,9 @@
-"""The formats of values and keys: their names, their options, and how a query resolves them.
+"""The formats of values and keys: their names, their options, and their resolution for a query.
 
     decoder = ResolvedFormat("json", {"timezone": "UTC"}).decoder(pa.schema([("id", pa.int64())]))
     decoded = decoder.decode(batch["value"])
 
-A format is a module of this package, or an object in a module, that has the attributes of `Format`.
+A format is implemented by a module of this package, or an object in a module, with the attributes of `Format`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _HINTS = {"csv": "Spark's from_csv reads the column `value`, and to_csv makes it
 
 @dataclass(frozen=True)
 class SchemaSources:
-    """Where a query's plan finds schemas that are not in the format's options.
+    """Source of the schemas that the options of a format do not contain.
 
     Attributes:
         side: "value" or "key".
         topics: Topics of the read, if the options name them; otherwise empty.
-        records: Return the (key, value) of every record of a topic of the log directory, in order.
+        records: Function that returns the (key, value) of every record of a topic in the log directory, in order.
     """
 
     side: str
@@ -51,7 +51,7 @@ class SchemaSources:
 class ResolvedFormat:
     """Format of values or keys, with the content of the files and the registered schemas that its options name.
 
-    Picklable. The driver resolves it once, so that tasks need no files and few requests to a registry.
+    The driver resolves and pickles it, so that tasks read no files and send few requests to a registry.
 
     Attributes:
         name: Key of `FORMATS`.
@@ -99,14 +99,14 @@ class ResolvedFormat:
         return format_of(self.name).schema(self)
 
     def decoder(self, projection: pa.Schema) -> ValueDecoder:
-        """Return a decoder of these columns. As far as the format allows, it reads no other fields of a value."""
+        """Return a decoder of these columns. It skips other fields of a value as far as the format allows."""
         return format_of(self.name).decoder(self, projection)
 
 
 class Format(Protocol):
     """Interface of a format. The format json has no `encoder`."""
 
-    OPTIONS: tuple[OptionSpec, ...]  # all options of the format, including those that are refused
+    OPTIONS: tuple[OptionSpec, ...]  # including options that kafkalog refuses
 
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Return a decoder. Raises OptionError for an option or column type that the format does not support."""
@@ -115,7 +115,7 @@ class Format(Protocol):
         """Return an encoder of rows with the columns `given`.
 
         Args:
-            options: Named as in `ResolvedFormat`.
+            options: Options of the format by lower-case name, without the prefix `value.` or `key.`.
             given: Columns of the rows.
 
         Raises:
@@ -155,13 +155,13 @@ def check_options(name: str, given: Mapping[str, str]) -> None:
 
 
 def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints: Mapping[str, str] = _HINTS) -> str:
-    """Return the format that the value of an option names, in lower case.
+    """Return the name of a format that is the value of an option, in lower case.
 
     Args:
         option: Name of the option, for the error.
         text: Value of the option, in any case.
         names: Allowed formats.
-        hints: What to do instead, by the names of formats that are not supported.
+        hints: Hint of the error by the name of a format that is not allowed.
 
     Raises:
         OptionError: If `text` is not one of `names`.
@@ -173,6 +173,6 @@ def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints:
 
 
 def written_format_name(option: str, text: str) -> str:
-    """Return the format that an option of a write names. Like `format_name`, without json, which has no encoder."""
+    """Like `format_name`, for an option of a write. The format json is not allowed, because it has no encoder."""
     hints = {**_HINTS, "json": "write to_json(struct(...)) AS value"}
     return format_name(option, text, [name for name in FORMATS if name != "json"], hints)

@@ -1,4 +1,4 @@
-"""Options that contain a schema or name a local file with one."""
+"""Values of options that contain a schema, or the path of a local file with a schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_FILE_BYTES = 16 << 20
 
 
 def schema_text(option: str, given: str) -> str:
-    """Return the text of a schema.
+    """Return the text of the schema that an option contains or names.
 
     Args:
         option: Name of the option, for errors.

@@ -206,7 +206,7 @@ def _encode_blocks(elements: ByteSlices, offsets: np.ndarray) -> list[Fragment]:
     nonempty = counts > 0
     return [
         Fragment(zigzags(counts), b"", None if nonempty.all() else nonempty),
-        Fragment(elements.lists(offsets)),
+        Fragment(elements.join_lists(offsets)),
         Fragment(ByteSlices.empty(len(counts)), END_OF_BLOCKS),
     ]
 

@@ -238,7 +238,7 @@ def _read_text(reader: JacksonReader) -> str | None:
             if comma:
                 parts.append(",")
             if token is Token.NAME:
-                parts.append(f"{java_text.json_quoted(reader.name or '')}:")
+                parts.append(f"{java_text.quote_json(reader.name or '')}:")
                 comma = False
             elif token in (Token.START_OBJECT, Token.START_ARRAY):
                 depth += 1
@@ -257,7 +257,7 @@ def _read_text(reader: JacksonReader) -> str | None:
 def _write_scalar(reader: JacksonReader) -> str:
     token = reader.token
     if token is Token.STRING:
-        return java_text.json_quoted(reader.string())
+        return java_text.quote_json(reader.string())
     if token is Token.INTEGER:
         return "0" if reader.number == "-0" else reader.number
     if token is Token.FLOAT:

@@ -96,7 +96,7 @@ def _read_digits(data, at, end, number):  # type: ignore[no-untyped-def]
 def _read_exponent(data, at, end):  # type: ignore[no-untyped-def]
     """Read the exponent after an e -> (position after it or DEFERRED, its value).
 
-    An exponent above 100,000 is returned as some number above 100,000.
+    An exponent of 100,000 or more is returned as some number in that range.
     """
     is_negative = at < end and load_u8(data, at) == Char.MINUS
     if is_negative or (at < end and load_u8(data, at) == Char.PLUS):

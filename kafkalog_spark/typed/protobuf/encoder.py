@@ -183,8 +183,8 @@ def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
         elements.refuse_nulls(message_name(field), path, "a null, which a repeated field cannot hold")
         parts, _ = write_values(elements)
         if not is_packed:
-            return [Fragment(concat_fragments(prefixed(parts, tag)).lists(offsets))]
-        lists = length_prefixed(concat_fragments(parts).lists(offsets), varints)
+            return [Fragment(concat_fragments(prefixed(parts, tag)).join_lists(offsets))]
+        lists = length_prefixed(concat_fragments(parts).join_lists(offsets), varints)
         return list(prefixed(lists, _encode_tag(field, is_packed=True), np.diff(offsets) > 0))
 
     return write
@@ -202,6 +202,6 @@ def _map_writer(type_: pa.DataType, field: Any, path: str) -> FieldWriter:
         items.refuse_nulls(message_name(field), path, "a null, which a map cannot hold")
         key_parts, item_parts = prefixed(write_keys(keys).parts, key_tag), prefixed(write_items(items).parts, value_tag)
         map_entries = concat_fragments([*key_parts, *item_parts])
-        return [Fragment(concat_fragments(prefixed(length_prefixed(map_entries, varints), tag)).lists(offsets))]
+        return [Fragment(concat_fragments(prefixed(length_prefixed(map_entries, varints), tag)).join_lists(offsets))]
 
     return write
