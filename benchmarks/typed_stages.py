@@ -49,7 +49,7 @@ def spent(case: Case, schema: StructType, options: dict[str, str], *, written: b
     """(ns of processor time a row, batches, bytes handed over) of all tasks, planning left out."""
     given = {"subscribe": case.topic.name, "path": str(ensure([case.topic])), **options}
     parsed = parse_read_options(given)
-    reader = KafkaLogBatchReader(LoadOptions(given).resolved(parsed, schema))
+    reader = KafkaLogBatchReader(LoadOptions(given).resolve(parsed, schema))
     tasks: list[Any] = reader.partitions()
     rows, batches, size = 0, 0, 0
     with open("/dev/null", "wb") as nowhere:

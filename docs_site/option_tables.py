@@ -12,7 +12,8 @@ from pathlib import Path
 
 from kafkalog_spark.log.tiered import key_ring, tier_options
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.sink import options as sink_options
+from kafkalog_spark.sink import foreign_options as foreign_sink_options
+from kafkalog_spark.sink.options import WRITE_OPTIONS
 from kafkalog_spark.source import foreign_options
 from kafkalog_spark.source.options import READ_OPTIONS
 
@@ -40,8 +41,8 @@ def page_with_table(page: str) -> str:
         rows = [*_declared(READ_OPTIONS), *_READ_PATTERNS]
         rows += _foreign(rows, foreign_options.IGNORED, foreign_options.REFUSED)
     else:
-        rows = list(_declared(sink_options.WRITE_OPTIONS))
-        rows += _foreign(rows, sink_options.IGNORED, sink_options.REFUSED)
+        rows = list(_declared(WRITE_OPTIONS))
+        rows += _foreign(rows, foreign_sink_options.IGNORED, foreign_sink_options.REFUSED)
     text = (DOCS / page).read_text(encoding="utf-8")
     return _TABLE.sub(lambda found: found[1] + "\n".join(_lines(rows)) + "\n" + found[2], text)
 

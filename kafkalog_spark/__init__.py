@@ -36,11 +36,12 @@ def set_active_session(spark: SparkSession) -> None:
     Spark looks up Python sinks in the active session of the thread. Threads other than the main one have none, so
     `df.write.format("kafkalog")` fails there with DATA_SOURCE_NOT_FOUND.
     """
-    spark.createDataFrame([], "nothing int")  # sets it; the method of PySpark that does only this is private
+    # A side effect of createDataFrame; PySpark's method for this purpose alone is private.
+    spark.createDataFrame([], "nothing int")
 
 
 def __getattr__(name: str) -> Any:
-    # imported on demand: `import kafkalog_spark` happens in every worker that Spark starts
+    # imported on demand, because every worker that Spark starts imports kafkalog_spark
     if name == "LogDirs":
         from kafkalog_spark.source.log_dirs import LogDirs
 

@@ -1,4 +1,4 @@
-"""argparse for commands whose --help and --version may be piped into a reader that stops early."""
+"""Argument parser for commands whose --help and --version may be piped into a reader that stops early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.exit_codes import BROKEN_PIPE, FAILED
 
 
 class Parser(argparse.ArgumentParser):
-    """ArgumentParser that reports a failed write of --help or --version, where argparse exits with 0."""
+    """ArgumentParser that reports a failed write of --help or --version. argparse itself would exit with 0."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         out = sys.stderr if file is None else file
@@ -19,15 +19,15 @@ class Parser(argparse.ArgumentParser):
             out.write(message)
             out.flush()
         except BrokenPipeError:
-            close_stdout()
+            discard_stdout()
             sys.exit(BROKEN_PIPE)
         except OSError as error:
-            close_stdout()
+            discard_stdout()
             print(f"{self.prog}: stdout cannot be written: {error.strerror}", file=sys.stderr)
             sys.exit(FAILED)
 
 
-def close_stdout() -> None:
+def discard_stdout() -> None:
     """Discard the bytes that stdout still buffers, so that the interpreter does not report them when it exits."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

@@ -1,8 +1,8 @@
-"""Daemon of Spark's Python workers that starts them with everything loaded.
+"""Daemon of Spark's Python workers that loads all modules and kernels before it forks a worker.
 
-Enabled by spark.python.daemon.module=kafkalog_spark.daemon, which Spark reads when it starts. Each worker is a fork of
-one daemon process. With Spark's own daemon every worker has to load PySpark's worker module, numpy, pyarrow, numba and
-the kernels, also after a query that stopped early (limit, take, show), because that ends the worker.
+Enabled by spark.python.daemon.module=kafkalog_spark.daemon, which Spark reads when it starts. Every worker is a fork of
+the daemon process. With Spark's own daemon every new worker has to load PySpark's worker module, numpy, pyarrow, numba
+and the kernels. Workers are replaced often, because a query that stops early (limit, take, show) ends its workers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import traceback
 from pyspark import daemon
 
 TASK_WORKER = "pyspark.worker"
-"""Worker module of tasks. The others only plan."""
-FOR_PLANNING = (
+"""Worker module of tasks. All other worker modules only plan."""
+PLANNING_MODULES = (
     "pyarrow",
     "pyspark.sql.datasource",
     "kafkalog_spark.source.batch_reader",
     "kafkalog_spark.source.table_reader",
 )
-FOR_TASKS = (
+TASK_MODULES = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "kafkalog_spark.source.stream_reader",
@@ -33,29 +33,30 @@ FOR_TASKS = (
 
 
 def preload(worker_module: str) -> None:
-    """Import the modules that workers need, and load the kernels for tasks.
+    """Import the modules that workers need, and load the kernels if the workers run tasks.
 
-    The threads of jemalloc (pyarrow) and OpenBLAS (numpy) that this starts are restarted by these libraries in a fork.
+    The imports start threads of jemalloc (pyarrow) and OpenBLAS (numpy). These libraries start their threads again in a
+    fork.
 
     Args:
         worker_module: Module that the workers run.
     """
-    for name in (worker_module, *FOR_PLANNING):
+    for name in (worker_module, *PLANNING_MODULES):
         importlib.import_module(name)
     if worker_module == TASK_WORKER:
         from kafkalog_spark.warm import warm
 
-        for name in FOR_TASKS:
+        for name in TASK_MODULES:
             importlib.import_module(name)
         warm()
     gc.collect()
-    gc.freeze()  # workers collect garbage after every task, and can skip the objects of this process
+    gc.freeze()  # workers collect garbage after every task, and then skip the objects of this process
 
 
 def main() -> None:
     try:
         preload(sys.argv[1] if len(sys.argv) > 1 else TASK_WORKER)
-    except Exception:  # noqa: BLE001  the workers then load the modules themselves, and fail with the error
+    except Exception:  # noqa: BLE001  the workers will load the modules themselves and report the error
         traceback.print_exc()
     daemon.manager()
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 class KafkaLogDataSource(DataSource):
     """Kafka's segment files as a table. Options: docs/options.md and docs/sink.md.
 
-    application_options: storage settings of the application, set by `register`. Options of a read or write override
-    them.
+    Attributes:
+        application_options: Storage settings of the application, set by `register`. Options of a read or write override
+            them.
     """
 
     application_options: Mapping[str, str] = MappingProxyType({})
@@ -45,7 +46,7 @@ class KafkaLogDataSource(DataSource):
 
     @shorten_errors
     def schema(self) -> StructType:
-        """Return the schema of a load. Checks options and paths, so that mistakes show at load()."""
+        """Return the schema of a load. Checks options and paths, so that load() reports mistakes."""
         from kafkalog_spark.source.pushdown import check_pushdown
         from kafkalog_spark.source.read_locations import check_load
         from kafkalog_spark.source.read_schema import load_schema
@@ -72,15 +73,15 @@ class KafkaLogDataSource(DataSource):
 
             return TableReader(options, schema)
         warm_in_background(format.name for format in options.formats.values())
-        read = self._load_options.resolved(options, schema)
+        read = self._load_options.resolve(options, schema)
         RecordProjection(read)  # rejects an unsupported schema before planning
         check_pushdown(options)
         return KafkaLogBatchReader(read)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream; for refused options one that raises the error.
+        """Return the reader of a stream. For refused options it is a reader whose methods raise the error.
 
-        Spark replaces an error of this method by one of its own, but not an error of the reader's methods.
+        Spark replaces an error of this method by an error of its own, but reports an error of the reader's methods.
         """
         try:
             options = self._load_options.parse(streaming=True)
@@ -91,7 +92,7 @@ class KafkaLogDataSource(DataSource):
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
             warm_in_background(format.name for format in options.formats.values())
-            return KafkaLogStreamReader(self._load_options.resolved(options, schema))
+            return KafkaLogStreamReader(self._load_options.resolve(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)
 
@@ -103,7 +104,7 @@ class KafkaLogDataSource(DataSource):
         if overwrite:
             raise OptionError(
                 "Save mode overwrite not allowed for Kafka",  # the connector's sentence
-                hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
+                hint='write with .mode("append"), the only save mode that Spark and kafkalog both support',
             )
         if options.producer:
             from kafkalog_spark.sink.producer import ProducerBatchWriter
@@ -113,7 +114,12 @@ class KafkaLogDataSource(DataSource):
 
     @shorten_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return the writer. overwrite: True in output mode `complete`, which appends, as in Spark's Kafka sink."""
+        """Return the writer of a stream.
+
+        Args:
+            schema: Schema of the rows.
+            overwrite: True in output mode `complete`, in which rows are appended, as in Spark's Kafka sink.
+        """
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
 
         if StreamWriterBase is object:
@@ -129,7 +135,7 @@ class KafkaLogDataSource(DataSource):
         return KafkaLogStreamWriter(options, schema, self.options)
 
     def _write_options(self) -> WriteOptions:
-        from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.sink.option_parsing import parse_write_options
         from kafkalog_spark.source.options import READ_ONLY_OPTIONS
 
         return parse_write_options(self._all_options, READ_ONLY_OPTIONS)

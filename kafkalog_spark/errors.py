@@ -1,7 +1,7 @@
-"""Errors of kafkalog: KafkalogError and its subclasses.
+"""Errors of kafkalog: KafkalogError, its subclasses, and functions for their texts.
 
-The code that finds a fault states what is wrong and at which byte. The code that knows the file adds its path with
-`KafkalogError.at`. The text is one line, because Spark shows the first line of an exception.
+The code that detects a fault states what is wrong and at which byte. The code that knows the file adds its path with
+`KafkalogError.at`. The text is one line, because Spark shows only the first line of an exception.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class KafkalogError(Exception):
     """Base class of all errors of kafkalog. Each attribute except `what` is None if it does not apply.
 
     Attributes:
-        what: What is wrong.
+        what: Sentence that says what is wrong.
         topic_partition: Partition, such as "orders-0".
         path: File or directory.
-        position: Byte in the file.
+        position: Position in the file, in bytes.
         offset: Kafka offset.
-        hint: What to do about it.
+        hint: Advice to the user.
     """
 
     def __init__(
@@ -61,20 +61,21 @@ class KafkalogError(Exception):
             text = with_hint(text, self.hint)
         return printable(text)  # names of files and options may contain any character
 
-    def __reduce__(self) -> tuple[Any, ...]:  # errors go from Spark's workers to its driver
+    def __reduce__(self) -> tuple[Any, ...]:  # Spark's workers send errors to the driver
         return __newobj__, (type(self), self.what), self.__dict__
 
 
 def with_hint(text: str, hint: str) -> str:
     """Return a text followed by a hint.
 
-    After a text that ends with a full stop, as Spark's do, the hint is a sentence too: it begins with a capital letter,
-    unless its first word is the name of an option.
+    If the text ends with a full stop, as Spark's texts do, the hint becomes a sentence: it begins with a capital
+    letter, unless its first word is the name of an option.
     """
     if not text.endswith("."):
         return f"{text}; {hint}"
-    first = hint.split(maxsplit=1)[0].rstrip(":,")
-    return f"{text} {hint[0].upper() + hint[1:] if first.isalpha() and first.islower() else hint}"
+    first_word = hint.split(maxsplit=1)[0].rstrip(":,")
+    is_plain_word = first_word.isalpha() and first_word.islower()
+    return f"{text} {hint[0].upper() + hint[1:] if is_plain_word else hint}"
 
 
 def printable(text: str) -> str:
@@ -83,13 +84,13 @@ def printable(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape characters that are not printable as in Python, such as `\\x1b`.
+    """Escape characters that are not printable, as Python does, such as `\\x1b`.
 
     These are control characters, and bytes of file names that are not UTF-8.
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def in_utf8(text: str) -> str:
@@ -105,7 +106,7 @@ class OptionError(KafkalogError, ValueError):
 
 
 class MalformedOffsets(KafkalogError, ValueError):
-    """The offsets in a stream's checkpoint are not what this source, or Spark's Kafka source, writes."""
+    """Offsets in a stream's checkpoint that neither this source nor Spark's Kafka source writes."""
 
 
 class NotALogDirectory(KafkalogError):
@@ -125,11 +126,11 @@ class DataLoss(OffsetOutOfRange):
 
 
 class UnexpectedAppendOffset(OffsetOutOfRange):
-    """Batches of a leader that do not begin at the end of the log."""
+    """Batches from a leader that do not begin at the log end offset."""
 
 
 class CorruptLog(KafkalogError):
-    """Bytes on disk are not what Kafka writes."""
+    """Bytes on disk that Kafka does not write."""
 
 
 class CorruptBatch(CorruptLog):
@@ -153,7 +154,7 @@ class CorruptFile(CorruptLog):
 
 
 class CorruptManifest(CorruptLog):
-    """The manifest of a tiered segment is damaged, or does not fit the keys that were given."""
+    """The manifest of a tiered segment is damaged, or cannot be decrypted with the given keys."""
 
 
 class CorruptChunk(CorruptLog):
@@ -205,7 +206,7 @@ class BrokerOwnsDirectory(LogDirLocked):
 
 
 class WriteUnfinished(KafkalogError):
-    """A write is committed, but some of its files are not in their partitions yet. It must not be run again."""
+    """A write is committed, but some of its segments are not published yet. It must not be run again."""
 
 
 class ProduceFailed(KafkalogError):
@@ -227,13 +228,13 @@ class SegmentFull(KafkalogError):
 def install_hint(extra: str) -> str:
     """Return the command that installs the packages of an extra of kafkalog.
 
-    It names the packages, because kafkalog itself is not in a package index.
+    The command names the packages, because kafkalog itself is not in a package index.
     """
     from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only needed for errors
 
     try:
         requirements = [text.partition(";") for text in requires("kafkalog") or ()]
-    except PackageNotFoundError:  # a zip on PYTHONPATH
+    except PackageNotFoundError:  # kafkalog is a zip on PYTHONPATH
         requirements = []
     packages = [name for name, _, marker in requirements if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
     return f"pip install {' '.join(map(repr, packages))}" if packages else f"install the extra [{extra}] of kafkalog"

@@ -10,4 +10,4 @@ WRONG_USAGE = 2  # the command line or the configuration is invalid, as in argpa
 
 INTERRUPTED = 130  # 128 + SIGINT
 
-BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for `command | head`
+BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports for `command | head`

@@ -1,9 +1,9 @@
-"""HTTP requests with a deadline and without redirects to other servers, for schema registries and a broker's JWKS URL.
+"""HTTP client with a deadline and without redirects to other servers, for schema registries and a broker's JWKS URL.
 
 One deadline covers the connection, the response and all redirects, so that a server cannot prolong a request by sending
-a byte now and then. Only the look-up of the host name has its own limit, that of the system's resolver. Redirects are
-followed only to the same scheme, host and port, because another server would see the credentials and determine the
-response. Proxies are never used.
+single bytes. Only the look-up of the host name has its own limit, that of the system's resolver. Redirects are followed
+only to the same scheme, host and port, because another server would receive the credentials and determine the response.
+Proxies are never used.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Response(NamedTuple):
     """Response of a server."""
 
     status: int
-    reason: str  # phrase after the status code
+    reason: str  # the reason phrase
     content: bytes
 
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sender of requests.
+    """Sender of requests. The texts of its errors continue a sentence about the URL, which the caller begins.
 
     Attributes:
         max_bytes: Maximum size of a response body.
@@ -81,14 +81,16 @@ class HttpClient:
     def _send_once(
         self, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
     ) -> Response | str:
-        """Return the response, or the URL that a redirect leads to."""
+        """Return the response, or the target of a redirect."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        timed = _DeadlineSocket(deadline, self.clock)
+        deadline_socket = _DeadlineSocket(deadline, self.clock)
         try:
-            timed.connect(host, port, (self.tls or ssl.create_default_context()) if parts.scheme == "https" else None)
+            deadline_socket.connect(
+                host, port, (self.tls or ssl.create_default_context()) if parts.scheme == "https" else None
+            )
             connection = HTTPConnection(host, port)
             connection.default_port = _PORTS[parts.scheme]
-            connection.sock = cast("socket.socket", timed)
+            connection.sock = cast("socket.socket", deadline_socket)
             path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
             method = "GET" if body is None else "POST"
             connection.request(method, path, body, {**headers, "Connection": "close"})
@@ -102,7 +104,7 @@ class HttpClient:
         except HTTPException as error:
             raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
         finally:
-            timed.release()
+            deadline_socket.release()
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
@@ -124,7 +126,9 @@ class _DeadlineSocket(io.RawIOBase):
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for i, (*_, address) in enumerate(addresses):
             try:
-                self._socket = socket.create_connection((str(address[0]), port), self._left() / (len(addresses) - i))
+                self._socket = socket.create_connection(
+                    (str(address[0]), port), self._seconds_left() / (len(addresses) - i)
+                )
                 break
             except OSError as error:
                 failed = error
@@ -133,11 +137,11 @@ class _DeadlineSocket(io.RawIOBase):
         if tls is not None:
             wrapped = tls.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
             self._socket = wrapped
-            self._ready()
+            self._with_timeout()
             wrapped.do_handshake()
 
     def sendall(self, data: bytes) -> None:
-        self._ready().sendall(data)
+        self._with_timeout().sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)
@@ -146,7 +150,7 @@ class _DeadlineSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        return self._ready().recv_into(buffer)
+        return self._with_timeout().recv_into(buffer)
 
     def close(self) -> None:
         return None
@@ -155,13 +159,14 @@ class _DeadlineSocket(io.RawIOBase):
         if self._socket is not None:
             self._socket.close()
 
-    def _ready(self) -> socket.socket:
+    def _with_timeout(self) -> socket.socket:
+        """Return the socket, with the remaining time as its timeout."""
         assert self._socket is not None
-        self._socket.settimeout(self._left())
+        self._socket.settimeout(self._seconds_left())
         return self._socket
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         left = self._deadline - self._clock()
         if left <= 0:
-            raise TimeoutError(f"its server has not answered in full within {TIMEOUT_S:.0f} s")
+            raise TimeoutError(f"its server did not send the whole response within {TIMEOUT_S:.0f} s")
         return left

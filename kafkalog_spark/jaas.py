@@ -12,7 +12,7 @@ _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 @dataclass(frozen=True, slots=True)
 class JaasEntry:
-    """One login module with its options, which may hold passwords."""
+    """A login module with its options, which may contain passwords."""
 
     module: str
     options: Mapping[str, str] = field(repr=False)
@@ -22,18 +22,18 @@ def parse_jaas(text: str) -> JaasEntry:
     """Parse a single JAAS entry.
 
     Raises:
-        ValueError: If `text` is malformed. The message quotes nothing of it, because it may hold a password.
+        ValueError: If `text` is malformed. The message does not quote the text, because it may contain a password.
     """
     tokens: list[tuple[str, str]] = []
     position = 0
     while text[position:].strip():
-        found = _TOKEN.match(text, position)
-        if found is None:
-            raise ValueError(f"a quotation mark is not closed, after {len(tokens)} words")
-        kind = str(found.lastgroup)
-        value = found[kind]
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(f"a quotation mark after {len(tokens)} words is not closed")
+        kind = str(match.lastgroup)
+        value = match[kind]
         tokens.append((kind, re.sub(r"\\(.)", r"\1", value) if kind == "quoted" else value))
-        position = found.end()
+        position = match.end()
     if not tokens or tokens[-1] != ("mark", ";"):
         raise ValueError("it does not end with a semicolon")
     head, options = tokens[:2], tokens[2:-1]

@@ -1,6 +1,6 @@
 """Declarations of options (OptionSpec), parsers of their values, and the options that a user gave (GivenOptions).
 
-A parser takes the option's name and its text. It raises OptionError.
+A parser takes the name and the text of an option, returns its value, and raises OptionError for an invalid text.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
 Parser = Callable[[str, str], Any]
 
-_NEAR = 0.6  # similarity from which on a name is suggested; difflib's default
+_EARLIEST_MS = 978_307_200_000
+"""2001-01-01 in ms, before any record of Kafka. Until the year 32970, times in seconds that are read as ms are before
+it."""
+_SIMILAR = 0.6  # similarity from which on a name is suggested; difflib's default
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 _AMOUNT = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
-_BYTE_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
-_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTE_SHIFTS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
+_MS_PER_UNIT = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def boolean(name: str, text: str) -> bool:
@@ -69,9 +72,9 @@ def choice(*values: str) -> Parser:
 def byte_size(name: str, text: str) -> int:
     """Parse bytes, such as `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
     match = _AMOUNT.fullmatch(text.lower())
-    if not match or match[2] not in _BYTE_UNITS:
+    if not match or match[2] not in _BYTE_SHIFTS:
         raise OptionError(f"option '{name}' must be a size such as 134217728, 128m or 1g, got '{text}'")
-    size = int(match[1]) << _BYTE_UNITS[match[2]]
+    size = int(match[1]) << _BYTE_SHIFTS[match[2]]
     if not 0 < size <= MAX_INT64:
         raise OptionError(f"{name} must be positive and at most {MAX_INT64} bytes", hint=f"got {text}")
     return size
@@ -80,22 +83,18 @@ def byte_size(name: str, text: str) -> int:
 def duration_ms(name: str, text: str) -> int:
     """Parse milliseconds, such as `15m`, `30s`, `500ms`, `500`, as Spark's timeStringAsMs."""
     match = _AMOUNT.fullmatch(text.lower())
-    if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
+    if not match or match[2] not in _MS_PER_UNIT or int(match[1]) * _MS_PER_UNIT[match[2]] > MAX_INT64:
         raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
-    return int(match[1]) * _MS[match[2]]
-
-
-_SECONDS_SINCE_MS = 978_307_200_000
-"""2001-01-01 in ms. Kafka is younger, and times in seconds are smaller until the year 32970."""
+    return int(match[1]) * _MS_PER_UNIT[match[2]]
 
 
 def day_if_seconds(ms: int | None) -> date | None:
-    """Return the day of a time in ms that was probably meant in seconds; None for any other time."""
-    return datetime.fromtimestamp(ms / 1000, UTC).date() if ms is not None and 0 < ms < _SECONDS_SINCE_MS else None
+    """Return the day of a time in ms if the time was probably meant in seconds; None for any other time."""
+    return datetime.fromtimestamp(ms / 1000, UTC).date() if ms is not None and 0 < ms < _EARLIEST_MS else None
 
 
-def local_path(name: str, text: str, why: str) -> str:
-    """Parse a local path or a `file:` URI. why: text of the error for any other scheme."""
+def local_path(name: str, text: str, not_local: str) -> str:
+    """Parse a local path or a `file:` URI. not_local: text of the error for any other URI."""
     scheme = _URI.match(text)
     path = text
     if scheme:
@@ -106,10 +105,10 @@ def local_path(name: str, text: str, why: str) -> str:
             uri = None
         if uri is None or uri.scheme.lower() != "file" or uri.netloc not in ("", "localhost"):
             raise OptionError(
-                f"option '{name}': {why}, got '{text}'",
-                hint="mount or copy the log directory to a path that the driver and every executor see",
+                f"option '{name}': {not_local}, got '{text}'",
+                hint="mount or copy the log directory to a path that exists on the driver and on every executor",
             )
-        # Not by urlsplit: ? and # may be part of a file's name.
+        # The path is not taken from urlsplit, because a file's name may contain ? and #.
         path = unquote(text[text.index(":") + 1 :])
         if path.startswith("//"):
             path = path[2 + len(uri.netloc) :]
@@ -127,13 +126,14 @@ class OptionSpec:
     """Declaration of an option.
 
     Attributes:
-        default: Text as the user would write it. None: the value is None if the option is not given.
-        meaning: One or more sentences in Markdown for users. Pages and `help()` are made from it.
-        records_only: True if the option applies to the table `records` only. This and the rules below are for reads;
+        name: Name of the option. parse: Parser of its text. default: Text as the user would write it; None if the value
+        is None when the option is not given. meaning: One or more sentences in Markdown for users. Pages and `help()`
+        are made from it. records_only: True if the option applies to the table `records` only. This and the following
+        rules are for reads;
             source.option_parsing checks them.
-        batch_only: Why a stream cannot have the option; empty if it can.
-        excludes: Options that it cannot be given with.
-        hint: What to do then; {} stands for the other option's name.
+        batch_only: Reason why a stream cannot have the option; empty if it can.
+        excludes: Options that cannot be given together with this one.
+        hint: Hint for the error if one of these is given. {} is replaced by its name.
     """
 
     name: str
@@ -146,7 +146,15 @@ class OptionSpec:
     hint: str = ""
 
     def value(self, text: str | None, prefix: str = "") -> Any:
-        """Parse `text`, or the default if it is None. prefix: put before the name in errors. Raises OptionError."""
+        """Return the value of `text`, or of the default if it is None.
+
+        Args:
+            text: Text that the user gave.
+            prefix: Prefix of the name in errors.
+
+        Raises:
+            OptionError: If the text is invalid.
+        """
         text = self.default if text is None else text
         return None if text is None else self.parse(prefix + self.name, text)
 
@@ -154,9 +162,13 @@ class OptionSpec:
 def option(
     name: str, parse: Parser, default: str | None = None, meaning: str = "", *, secret: bool = False, **rules: Any
 ) -> Any:
-    """Declare an option as the field of a dataclass that holds its value.
+    """Declare an option as a field of a dataclass, which stores its value.
 
     Args:
+        name: See OptionSpec, as for the next three arguments.
+        parse: See OptionSpec.
+        default: See OptionSpec.
+        meaning: See OptionSpec.
         secret: True to leave the value out of the dataclass's repr.
         rules: Other attributes of OptionSpec.
 
@@ -169,7 +181,7 @@ def option(
     return field(default=None, metadata=metadata, repr=not secret)
 
 
-def described(declared: Iterable[OptionSpec]) -> str:
+def help_text(declared: Iterable[OptionSpec]) -> str:
     """Return the options with their defaults and meanings as text for `help()`."""
     lines = []
     for spec in declared:
@@ -187,12 +199,21 @@ def specs_of(options: type) -> tuple[OptionSpec, ...]:
     return tuple(declared_options(options).values())
 
 
-def parsed_fields(options: type, texts: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
-    """Return the values by field. texts: by name in lower case. prefix: see OptionSpec.value. Raises OptionError."""
+def parse_fields(options: type, texts: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """Return the values of the options that a dataclass declares, by field.
+
+    Args:
+        options: The dataclass.
+        texts: Texts by name in lower case.
+        prefix: See OptionSpec.value.
+
+    Raises:
+        OptionError: If a text is invalid.
+    """
     return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in declared_options(options).items()}
 
 
-def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
+def parse_options(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the values by the options' names. texts: by name in lower case. Raises OptionError."""
     return {spec.name: spec.value(texts.get(spec.name.lower())) for spec in specs}
 
@@ -200,8 +221,8 @@ def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, A
 class GivenOptions:
     """Options as the user gave them, by name in any case. Texts are trimmed.
 
-    `name in given` tells whether an option is given. `given[name]` is its value, parsed at the first access; it raises
-    OptionError.
+    `name in given` is True if the option is given. `given[name]` is its value, or that of its default, and raises
+    OptionError for an invalid text. Each value is parsed once, at the first access.
 
     Attributes:
         texts: Texts by name in lower case.
@@ -231,24 +252,28 @@ class GivenOptions:
         return self._values[name]
 
     def fields(self, options: type) -> dict[str, Any]:
+        """Return the values of the options that a dataclass declares, by field. Raises OptionError."""
         return {name: self[spec.name] for name, spec in declared_options(options).items()}
 
     def is_table_property(self, key: str) -> bool:
-        """Return True if `key`, in lower case, is a property of the table that is created, and no option.
+        """Return True if `key`, in lower case, is a property of the created table and not an option.
 
-        Spark's V2SessionCatalog passes options and table properties, such as `provider`, together when it asks a source
-        for its schema; an option X of the table is there a second time as `option.X`.
+        To get the schema of a table, Spark's V2SessionCatalog passes options and table properties, such as `provider`,
+        together. An option X of the table is then present twice: as X and as `option.X`.
         """
         return "provider" in self.texts and (key.startswith("option.") or f"option.{key}" not in self.texts)
 
     def of_side(self, side: str) -> dict[str, str]:
-        """Return the texts of the options with the prefix `value.` or `key.`, by name without it, in lower case."""
+        """Return the texts of the options of a side, "value" or "key": those with the prefix `value.` or `key.`.
+
+        The names are in lower case and without the prefix.
+        """
         prefix = f"{side}."
         return {key.removeprefix(prefix): text for key, text in self.texts.items() if key.startswith(prefix)}
 
-    def named(self, wanted: Callable[[str], bool]) -> dict[str, str]:
-        """Return the texts, by name as given, of the options whose name in lower case is `wanted`."""
-        return {self.names[key]: text for key, text in self.texts.items() if wanted(key)}
+    def select(self, predicate: Callable[[str], bool]) -> dict[str, str]:
+        """Return the texts, by name as given, of the options whose lower-case name satisfies the predicate."""
+        return {self.names[key]: text for key, text in self.texts.items() if predicate(key)}
 
 
 def unknown_option(
@@ -257,16 +282,18 @@ def unknown_option(
     other_names: Mapping[str, str],
     pages: str = "docs/options.md and docs/sink.md list",
 ) -> OptionError:
-    """Return the error for an unknown option, with the most similar known one.
+    """Return the error for an unknown option, which suggests the most similar known option.
 
     Args:
+        name: Name of the unknown option.
+        known: Names of the known options.
         other_names: Names in other connectors, in lower case, with the option to suggest.
         pages: Pages that list the options, for the hint.
     """
     by_key = {known_name.lower(): known_name for known_name in known}
-    meant = other_names.get(name.lower())
-    if meant is None:
-        nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_NEAR)
-        meant = by_key[nearest[0]] if nearest else None
-    hint = f"did you mean '{meant}'?" if meant else f"{pages} the options"
+    suggestion = other_names.get(name.lower())
+    if suggestion is None:
+        nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_SIMILAR)
+        suggestion = by_key[nearest[0]] if nearest else None
+    hint = f"did you mean '{suggestion}'?" if suggestion else f"{pages} the options"
     return OptionError(f"unknown option '{name}'", hint=hint)

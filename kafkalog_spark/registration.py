@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REDACTED_OPTIONS = r"(?i:^(storage|fs\.s3a|tiered\.encryption|kafka\.ssl|kafka\.sasl)\.|schema\.registry\.)"
-"""Java regular expression for names of options that may hold a secret, or an endpoint with one. Spark's own patterns
-are only `secret`, `password`, `token` and `access.key`."""
+"""Java regular expression for names of options whose values may contain a secret, such as a password in an endpoint.
+Spark itself redacts only `secret`, `password`, `token` and `access.key`."""
 _REDACTION = "spark.sql.redaction.options.regex"
 _PYSPARK_ARCHIVE_SUFFIXES = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
 _REQUIRED_PACKAGES = ("numba", "numpy", "pyarrow")
 _SHIPPED = f"{os.sep}userFiles-"
 """Part of the path of the directory on sys.path in which Spark keeps an application's files (SparkContext.addFile)."""
-_FIND_MISSING = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+_PRINT_MISSING_PACKAGES = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
 
 _log = logging.getLogger(__name__)
 
 _sessions_with_wheel: WeakSet[SparkSession] = WeakSet()
-"""Sessions whose workers have the wheel. Artifacts belong to a session."""
+"""Sessions to whose workers the wheel was given. Artifacts belong to a session."""
 
 
 def register(spark: SparkSession) -> None:
     """Register format("kafkalog") with a session. Skipped, with a warning, if it would break a working setup.
 
-    Spark plans a source that it discovered itself with PYSPARK_DRIVER_PYTHON, but a registered one with PYSPARK_PYTHON,
-    the Python of the workers, even on the driver. With `--archives env.tar.gz#env` and
-    PYSPARK_PYTHON=./env/bin/python, a driver in client mode has no such file.
+    Spark plans a source that it has discovered itself with PYSPARK_DRIVER_PYTHON, but a registered source with
+    PYSPARK_PYTHON, the Python of the workers, even on the driver. With `--archives env.tar.gz#env` and
+    PYSPARK_PYTHON=./env/bin/python that file does not exist on a driver in client mode.
 
     Also extends the session's `spark.sql.redaction.options.regex` to all options that may hold a secret: Spark shows
     options in plans of temporary views, in its UI and in event logs.
@@ -64,8 +64,8 @@ def register(spark: SparkSession) -> None:
     if not _is_discovered(spark):
         raise OptionError(
             f"{why}, and Spark plans a registered source with it",
-            hint="unpack the archive there too, or set PYSPARK_DRIVER_PYTHON to a Python that has kafkalog and do not "
-            "register (docs/clusters.md)",
+            hint="unpack the archive on the driver too, or set PYSPARK_DRIVER_PYTHON to a Python that has kafkalog and "
+            "do not call register (docs/clusters.md)",
         )
     _log.warning("not registered, since Spark finds format('kafkalog') by itself: %s", why)
 
@@ -78,17 +78,17 @@ def check_workers_python(spark: SparkSession) -> None:
     if _is_connect(spark) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return  # the Connect server, or Databricks, chooses the Python of the workers
     python = _workers_python()
-    found = shutil.which(python)
-    if found is not None and os.path.abspath(found) == os.path.abspath(sys.executable):
+    executable = shutil.which(python)
+    if executable is not None and os.path.abspath(executable) == os.path.abspath(sys.executable):
         return  # the Python of this process, which has kafkalog
-    # A wheel, and files added with addArtifacts or --py-files, are on the path of the workers too.
+    # A wheel, and files that are added with addArtifacts or --py-files, are on the path of the workers too.
     packages = _REQUIRED_PACKAGES if _archive_of(__file__) is not None else ("kafkalog_spark", *_REQUIRED_PACKAGES)
     shipped = tuple(path for path in sys.path if _SHIPPED in path)
-    missing = ["Python itself"] if found is None else _missing_packages(found, packages, shipped)
+    missing = ["Python itself"] if executable is None else _missing_packages(executable, packages, shipped)
     if missing:
         raise OptionError(
-            f"Spark's workers run {python!r} ({found or 'not on PATH'}), which lacks {', '.join(missing)}",
-            hint='type os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or name another '
+            f"Spark's workers run {python!r} ({executable or 'not on PATH'}), which lacks {', '.join(missing)}",
+            hint='set os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or name another '
             "Python that has kafkalog (docs/clusters.md)",
         )
 
@@ -118,19 +118,19 @@ def _workers_python() -> str:
 def _missing_packages(python: str, packages: tuple[str, ...], shipped: tuple[str, ...]) -> list[str]:
     """Return the packages that a Python finds neither on its own path nor on `shipped`."""
     path = os.pathsep.join((*shipped, *filter(None, [os.environ.get("PYTHONPATH")])))
-    command, environment = [python, "-c", _FIND_MISSING, *packages], {**os.environ, "PYTHONPATH": path}
+    command, environment = [python, "-c", _PRINT_MISSING_PACKAGES, *packages], {**os.environ, "PYTHONPATH": path}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
-        return []  # Spark's own error will say what is wrong with this Python
+        return []  # Spark will report what is wrong with this Python
     return done.stdout.split()
 
 
 def _give_wheel_to_workers(spark: SparkSession) -> None:
-    """Give the wheel that this module was imported from to the workers.
+    """Give the workers the wheel from which this module was imported.
 
-    `spark-submit --py-files kafkalog.whl` puts the wheel on the path of the driver only. PySpark passes a file on to
-    workers if its name ends in .zip, .egg or .jar, so they get a copy with such a name.
+    `spark-submit --py-files kafkalog.whl` puts the wheel on the path of the driver only. PySpark sends a file to the
+    workers only if its name ends in .zip, .egg or .jar, so they get a copy with such a name.
     """
     archive = _archive_of(__file__)
     if archive is None or archive.suffix in _PYSPARK_ARCHIVE_SUFFIXES:
@@ -148,10 +148,11 @@ def _archive_of(file: str) -> Path | None:
 
 @cache
 def _copied(archive: Path) -> Path:
-    """Copy an archive under a name that PySpark passes on to workers, until this process ends."""
+    """Copy an archive under a name that PySpark sends to workers. The copy exists until this process ends."""
     copy = Path(tempfile.mkdtemp(prefix="kafkalog-"), f"{archive.stem}.zip")
     shutil.copyfile(archive, copy)
-    atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)  # executors that start later fetch it later
+    # not earlier, because executors that start later fetch the copy later
+    atexit.register(shutil.rmtree, copy.parent, ignore_errors=True)
     return copy
 
 
@@ -173,10 +174,13 @@ def _with_storage_options(spark: SparkSession) -> type[KafkaLogDataSource]:
 
 
 def _is_discovered(spark: SparkSession) -> bool:
-    """Return True if Spark finds the source by itself, probed with a load without a path: then the error is ours."""
+    """Return True if Spark finds the source by itself.
+
+    The check is a load without a path: if Spark finds the source, the error is kafkalog's.
+    """
     try:
         spark.read.format("kafkalog").load()
-    except Exception as error:  # noqa: BLE001  Spark wraps our error, whatever its type: only the text shows it
+    except Exception as error:  # noqa: BLE001  Spark wraps the error in exceptions of several types
         return "kafkalog_spark.errors.OptionError" in str(error)
     return True
 

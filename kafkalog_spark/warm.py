@@ -1,10 +1,10 @@
-"""Compilation of the kernels into their cache, so that no query waits for it.
+"""Compilation of the kernels into their cache, so that no query has to wait for it.
 
     python -m kafkalog_spark.warm                    all kernels, about a minute of processor time
     python -m kafkalog_spark.warm --only read,json   the kernels that reading JSON needs
 
-The cache has kernels by version, processor and argument types; see kernels/cache_directories.py. Other packages, such
-as the broker, register their kernels by entry points of the group `kafkalog.kernels`.
+The cache has a kernel for each version, processor and argument types; see kernels/cache_directories.py. Other packages,
+such as the broker, register their kernels by entry points of the group `kafkalog.kernels`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from kafkalog_spark.log.decode.scan_request import RecordPredicate, ScanRequest
 from kafkalog_spark.typed.formats import ResolvedFormat
 
 PROCESSES = 2
-"""Number of compiling processes. More would not help, because one large kernel takes as long as all small ones."""
+"""Number of compiling processes. More would not help: the largest kernel takes as long as all others together."""
 
 _REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 
-def _scanning() -> None:
-    """Call every kernel of a scan once, with empty input of the argument types that reading uses."""
+def _warm_scan() -> None:
+    """Call the kernels of a scan, which compiles them, with empty input of the argument types that reading uses."""
     from kafkalog_spark.kernels.batch_selection import first_invalid_batch
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.record_end import end_of_records
@@ -51,7 +51,7 @@ def _scanning() -> None:
     end_of_records(payload, 0, 0, 0)
 
 
-def _decoding() -> None:
+def _warm_decoding() -> None:
     from kafkalog_spark.kernels.decode_v2 import decode_v2
     from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 
@@ -59,7 +59,7 @@ def _decoding() -> None:
     _decode(rows_from_headers)
 
 
-def _decoding_legacy() -> None:
+def _warm_legacy_decoding() -> None:
     from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
@@ -68,37 +68,39 @@ def _decoding_legacy() -> None:
 
 
 def _decode(kernel: Callable[..., object]) -> None:
+    from kafkalog_spark.kernels.rows import UnitColumn
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
-    nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
+    nothing, units = np.empty(0, np.int64), np.empty((0, len(UnitColumn)), np.int64)
     rows = RowBuffers("t", 0, _REQUEST)
     rows.begin()
     buffers = rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
     kernel(Scratch(64).read_only(), nothing, nothing, units, *buffers)
 
 
-def _searching() -> None:
+def _warm_search() -> None:
+    from kafkalog_spark.kernels.rows import UnitColumn
     from kafkalog_spark.kernels.search import search_legacy, search_v2
     from kafkalog_spark.log.decode.run_decoder import patterns_of
 
-    nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
+    nothing, units = np.empty(0, np.int64), np.empty((0, len(UnitColumn)), np.int64)
     patterns = patterns_of(RecordPredicate())
     for search in (search_v2, search_legacy):
         search(Scratch(64).read_only(), nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), patterns)
 
 
-def _json() -> None:
+def _warm_json() -> None:
     ResolvedFormat("json", {}).decoder(pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
 
 
-def _avro() -> None:
+def _warm_avro() -> None:
     schema = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     columns = pa.schema([("a", pa.int32())])
     for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):
         ResolvedFormat("avro", {"schema": schema}).decoder(columns).decode(values)
 
 
-def _protobuf() -> None:
+def _warm_protobuf() -> None:
     from google.protobuf import descriptor_pb2
 
     from kafkalog_spark.typed.columns.binary_values import Values
@@ -113,32 +115,32 @@ def _protobuf() -> None:
     decoder.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
-def _typed_writing() -> None:
+def _warm_encoding() -> None:
     from kafkalog_spark.typed.columns import byte_slices_kernel  # noqa: F401  compiled when it is imported
 
 
-def _writing() -> None:
+def _warm_writing() -> None:
     from kafkalog_spark.kernels import encode, partitioner  # noqa: F401  compiled when they are imported
 
 
-def _load(entry: EntryPoint) -> None:
+def _call_entry_point(entry: EntryPoint) -> None:
     entry.load()()
 
 
 GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
-    "json": (_json,),
-    "avro": (_avro, _typed_writing),
-    "protobuf": (_protobuf, _typed_writing),
-    "read": (_decoding, _scanning, _searching, _decoding_legacy),
-    "write": (_writing,),
-    **{entry.name: (partial(_load, entry),) for entry in entry_points(group="kafkalog.kernels")},
+    "json": (_warm_json,),
+    "avro": (_warm_avro, _warm_encoding),
+    "protobuf": (_warm_protobuf, _warm_encoding),
+    "read": (_warm_decoding, _warm_scan, _warm_search, _warm_legacy_decoding),
+    "write": (_warm_writing,),
+    **{entry.name: (partial(_call_entry_point, entry),) for entry in entry_points(group="kafkalog.kernels")},
 }
 
 
 def warm(groups: Sequence[str] = ("read", "write", "json", "avro", "protobuf")) -> None:
     """Load the kernels of these groups into this process, and compile those that are not in the cache."""
     for task in (task for group in groups for task in GROUPS[group]):
-        with suppress(ModuleNotFoundError):  # of an extra that is not installed
+        with suppress(ModuleNotFoundError):  # the package belongs to an extra that is not installed
             task()
 
 
@@ -150,9 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only = parser.parse_args(arguments).only
     groups = only.split(",") if only else list(GROUPS)
     if unknown := sorted(set(groups) - set(GROUPS)):
-        parser.error(f"--only: no kernels are called {', '.join(unknown)}; the groups are {', '.join(GROUPS)}")
+        parser.error(f"--only: unknown groups {', '.join(unknown)}; the groups are {', '.join(GROUPS)}")
     began = time.perf_counter()
-    # GROUPS begins with the groups that take longest
+    # GROUPS begins with the groups that take longest.
     order = sorted(groups, key=list(GROUPS).index)
     tasks = {task: group for group in order for task in GROUPS[group]}
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:

@@ -47,7 +47,7 @@ from kafkalog_broker.startup.loaded_logs import load_logs
 from kafkalog_broker.startup.open_transactions import settle_transactions
 from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
 from kafkalog_broker.startup.remote_storage import open_remote, start_remote
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _make_network(
     for opened in bound:
         name = opened.listener.name
         security = static_config.listener_security[name]
-        tls = None if security.tls is None else partial(broker.tls.of, name)
+        tls = None if security.tls is None else partial(broker.tls.for_listener, name)
         new_gate = None if security.sasl is None else credentials.new_gate(name, broker.current_config)
         network.add_listener(opened, tls, new_gate)
     network.update_config(broker.config)

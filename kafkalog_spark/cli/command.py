@@ -8,7 +8,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from kafkalog_spark.argument_parser import Parser, close_stdout
+from kafkalog_spark.argument_parser import Parser, discard_stdout
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.exit_codes import BROKEN_PIPE, FAILED, INTERRUPTED, WRONG_USAGE
 
@@ -37,12 +37,12 @@ def command(name: str) -> Callable[[Main], Main]:
                 print(f"{name}: {error}", file=sys.stderr)
                 return WRONG_USAGE
             except BrokenPipeError:
-                close_stdout()
+                discard_stdout()
                 return BROKEN_PIPE
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
-                close_stdout()
+                discard_stdout()
                 print(f"{name}: stdout cannot be written: {error.strerror}", file=sys.stderr)
                 return FAILED
             except KeyboardInterrupt:

@@ -11,19 +11,26 @@ from kafkalog_spark.store.object_store import AgedObject, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 
 WHOLE_BYTES = 64 << 20
-"""Largest object that is put in one conditional request. Multipart uploads of larger ones have no condition, so the
-writer looks for the object first."""
+"""Largest object that is put in one conditional request. Multipart uploads of larger objects have no condition, so the
+writer first checks whether the object exists."""
 
 KEPT_SECONDS = 7 * 24 * 3600
-"""How long a commit record stays after a newer one was put. A writer that looked at the commits before, and stopped for
-so long, must still find its number taken; writers look again after BucketCommitLog.look_seconds, and S3 refuses
-requests that were signed 15 minutes ago. Unused staged objects stay as long, which is longer than any job
-(transactional.id.expiration.ms)."""
+"""How long a commit record stays after a newer one was put.
+
+The put of a slow writer must fail because the record of its number still exists. Writers read the commit log again
+after BucketCommitLog.look_seconds, and S3 refuses requests that were signed 15 minutes ago. Unused staged objects stay
+as long as Kafka's default of transactional.id.expiration.ms, which is longer than any job."""
 
 
 @dataclass(frozen=True)
 class BucketDirectory(LogDirectory):
-    """root: normalised URL. parallel: most requests at once. whole_bytes: see WHOLE_BYTES."""
+    """Reads and changes of objects in a log directory in a bucket.
+
+    Attributes:
+        root: Normalised URL.
+        parallel: Maximum number of simultaneous requests.
+        whole_bytes: See WHOLE_BYTES.
+    """
 
     root: str
     store: ObjectStore
@@ -38,7 +45,7 @@ class BucketDirectory(LogDirectory):
         return self.store.options
 
     def files_in(self, directory: str = "", after: str = "") -> Listing:
-        """Return what is in a directory, from the name `after` on; an empty listing if it is missing. One LIST."""
+        """Return the entries of a directory with names greater than `after`; none if it is missing. One LIST."""
         try:
             return self.store.list(self.path(directory), after)
         except FileNotFoundError:
@@ -51,9 +58,9 @@ class BucketDirectory(LogDirectory):
         """Return the sizes of the objects in a directory, by name."""
         return {name: facts.size for name, facts in self.files_in(directory).files.items()}
 
-    def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
-        """Return the objects below a directory, up to the first for which `enough` is true."""
-        return self.store.below(self.path(directory), enough)
+    def below(self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+        """Return the objects below a directory, before the first for which `stop_at` is true."""
+        return self.store.below(self.path(directory), stop_at)
 
     def read(self, name: str, most: int) -> bytes:
         return self.store.read_all(self.path(name), most)

@@ -10,14 +10,14 @@ from kafkalog_spark.sink.bucket_directory import BucketDirectory
 _log = logging.getLogger(__name__)
 
 STAGED = "kafkalog.staged"
-_PUTS_AT_ONCE = 2  # as many more wait: 64 MiB in all
+_PUTS_AT_ONCE = 2  # as many others wait in the queue: 64 MiB in all
 
 
 class BucketStage:
-    """Objects `kafkalog.staged/<job>/<task>-<attempt>-<n>.log`. A later sink removes those of a killed task."""
+    """Objects `kafkalog.staged/<job>/<task>-<attempt>-<n>.log`. A later sink removes the objects of a killed task."""
 
     piece_bytes = 16 << 20
-    """Large enough that a request costs little, small enough that the driver can hold some."""
+    """Large enough that a request costs little, small enough that the driver can hold several pieces."""
     held_bytes = 64 << 20
 
     def __init__(self, directory: BucketDirectory, job: str) -> None:
@@ -55,4 +55,4 @@ class BucketStage:
         try:
             self._directory.delete(self._names)
         except OSError as error:
-            _log.warning("staged objects are left, a later sink removes them: %s", error)
+            _log.warning("staged objects could not be removed, a later sink will remove them: %s", error)

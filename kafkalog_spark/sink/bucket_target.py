@@ -1,13 +1,13 @@
 """Segments in a bucket, made of staged objects, without locks or renames.
 
-Several writers may complete a commit at once, and each may stop anywhere. So every object is put only if there is none,
-with bytes that depend on the record and the staged objects alone. The .log of a segment is put last, and a partition's
-segments one after the other, so that a reader sees a valid log at every instant.
+Several writers may complete the same commit at the same time, and each may stop at any step. So an object is put only
+if it does not exist, and its bytes depend only on the commit's record and the staged objects. The .log of a segment is
+put last, and the segments of a partition one after the other, so that a reader sees a valid log at every instant.
 
     kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, without offsets yet
 
-There is no heartbeat object: stale objects are recognised by their age. Objects cannot be truncated, so a log that
-needs it is refused.
+There is no heartbeat object: stale objects are recognised by their age. Objects cannot be truncated, so a write to a
+log that ends with a torn batch is refused.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
 from kafkalog_spark.log.write.segment_restamping import PieceStamper
 from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
 from kafkalog_spark.sink.bucket_stage import STAGED, BucketStage
-from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, leader_epochs_at
+from kafkalog_spark.sink.commit_plan import PartitionEnd, partition_end
+from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment
 from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, check_cleaned
 
 _METADATA_BYTES = 1000
-_LOOKS = 5
-"""Tries of a put. A gateway may refuse one because of an object that another writer is putting, and not list it yet."""
+_PUT_TRIES = 5
+"""Tries of a put. While another writer puts the same object, a gateway may refuse the put and not list the object."""
 
 _REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
 
 @dataclass(frozen=True)
 class BucketTarget(SegmentTarget):
+    """Segments of a log directory in a bucket."""
+
     directory: BucketDirectory
 
     lists_new_topics_whole = True  # the last partition is made first
-    join_bytes = layout.MAX_INT64  # a segment is made of several objects
+    join_bytes = layout.MAX_INT64  # any number of staged objects becomes one segment
 
     @property
     def parallel(self) -> int:  # type: ignore[override]
@@ -80,7 +83,7 @@ class BucketTarget(SegmentTarget):
 
         One LIST request suffices if the last segment is still `last`. Otherwise the end is found as readers do.
         """
-        log = location.open_unread()
+        log = location.open_without_checkpoints()
         if (
             last is not None
             and log.segments
@@ -97,7 +100,7 @@ class BucketTarget(SegmentTarget):
                 raise CorruptLog(
                     f"the last segment has {size - end.position} bytes after its last whole batch, at byte "
                     f"{end.position}, as a crash or a copy of a running broker's file leaves them; an object cannot be "
-                    "cut",
+                    "truncated",
                     path=posixpath.join(location.directory, log.segments[-1].log),
                     position=end.position,
                     offset=end.offset,
@@ -105,20 +108,20 @@ class BucketTarget(SegmentTarget):
         except KafkalogError as error:
             error.hint = error.hint or _REPAIR
             raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
-        replaces = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
+        replaces_empty = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
         epochs = leader_epochs(location.store, location.directory)
-        return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
+        return partition_end(end.offset, epochs, replaces_empty=replaces_empty)
 
     def prepare(self, record: CommitRecord) -> None:
-        """Check that all pieces are there: a commit that names missing ones could never be completed."""
+        """Check that all pieces exist: a commit that names missing pieces could never be completed."""
         needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
         directory = f"{STAGED}/{record.job}"
-        there = self.directory.below(directory) if needed else ()
-        gone = needed - {(f"{directory}/{staged.name}", staged.size) for staged in there}
-        if gone:
+        listed = self.directory.below(directory) if needed else ()
+        missing = needed - {(f"{directory}/{staged.name}", staged.size) for staged in listed}
+        if missing:
             raise JobEnded(
-                f"{len(gone)} of {len(needed)} staged objects are gone or have another size",
-                path=self.directory.path(min(gone)[0]),
+                f"{len(missing)} of {len(needed)} staged objects are gone or have another size",
+                path=self.directory.path(min(missing)[0]),
                 hint="nothing was written; staged objects are removed after a week, or another process removed them: "
                 "run the write again",
             )
@@ -132,26 +135,26 @@ class BucketTarget(SegmentTarget):
             # The indexes may be those of the empty segment that is replaced.
             return has_indexes and not segment.replaces_empty and sizes.get(stem + names.LOG_SUFFIX) == segment.size
 
-        def left(segments: list[PlannedSegment]) -> list[PlannedSegment]:
+        def incomplete(segments: list[PlannedSegment]) -> list[PlannedSegment]:
             sizes = self.directory.sizes(segments[0].directory)
             if sizes or segments[0].topic in created:
                 return [segment for segment in segments if not is_complete(segment, sizes)]
             self.warn_deleted(segments)
             return []
 
-        remaining = self.run([partial(left, segments) for segments in record.by_partition().values()])
+        remaining = self.run([partial(incomplete, segments) for segments in record.segments_by_partition().values()])
         return replace(record, segments=tuple(segment for segments in remaining for segment in segments))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
         """Put the last partition first, so that a listing shows how many there will be.
 
-        A partition without records has only partition.metadata; readers and brokers take it for an empty log.
+        A partition without records has only partition.metadata; readers and brokers treat it as an empty log.
         """
         topic_id = topic.id
         for partition in reversed(range(topic.partitions)):
             name = f"{topic.name}-{partition}/{metadata.PARTITION_METADATA_FILE}"
             if not self.directory.put_if_absent(name, metadata.format_partition_metadata(topic_id)):
-                with suppress(FileNotFoundError):  # another writer of this commit is putting it just now
+                with suppress(FileNotFoundError):  # another writer of this commit is putting it at the moment
                     topic_id = metadata.parse_partition_metadata(self.directory.read(name, _METADATA_BYTES))
 
     def publish_segment(self, segment: PlannedSegment) -> None:
@@ -164,19 +167,19 @@ class BucketTarget(SegmentTarget):
         if not segment.replaces_empty:
             self._put_indexes(segment, indexes)
             self._put_log(segment, data, self.directory.put_if_absent)
-        else:  # Readers ignore the old, empty indexes. The new ones would lead them to bytes that are not there yet.
+        else:  # Readers ignore the old, empty indexes. The new ones would point to bytes that do not exist yet.
             self._put_log(segment, data, self.directory.replace_empty)
             self._put_indexes(segment, indexes)
 
     def _put_log(self, segment: PlannedSegment, data: bytes, put: Callable[[str, bytes], bool]) -> None:
         name, header = segment.file(names.LOG_SUFFIX), data[: layout.BATCH_OVERHEAD]
-        _until_settled(name, lambda: put(name, data) or self._is_same(segment, header))
+        _retry_put(name, lambda: put(name, data) or self._is_published(segment, header))
 
-    def _is_same(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
-        """Return True if another writer of this commit has put the .log, False if there is none after all.
+    def _is_published(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
+        """Return True if another writer of this commit has put the .log, False if it does not exist.
 
         Raises:
-            CorruptLog: If there is another .log.
+            CorruptLog: If there is a .log of the same name with other content.
         """
         name = segment.file(names.LOG_SUFFIX)
         size = self.directory.sizes(segment.directory).get(posixpath.basename(name))
@@ -187,7 +190,7 @@ class BucketTarget(SegmentTarget):
         except FileNotFoundError:
             return False
         if size != segment.size or first != bytes(header):
-            raise self.in_the_way(
+            raise self.conflict(
                 segment,
                 "another program than kafkalog's sink writes to this log: stop it, and remove its records",
             )
@@ -195,24 +198,24 @@ class BucketTarget(SegmentTarget):
 
     def _put_indexes(self, segment: PlannedSegment, indexes: tuple[bytes, bytes]) -> None:
         for suffix, data in zip(INDEX_SUFFIXES, indexes, strict=True):
-            _until_settled(segment.file(suffix), partial(self._put_index, segment.file(suffix), data))
+            _retry_put(segment.file(suffix), partial(self._put_index, segment.file(suffix), data))
 
     def _put_index(self, name: str, data: bytes) -> bool:
         if self.directory.put_if_absent(name, data):
             return True
         try:
             if self.directory.read(name, len(data) + 1) != data:
-                self.directory.replace(name, data)  # it belongs to an empty segment, or to none
+                self.directory.replace(name, data)  # the present index belongs to an empty segment, or to none
         except FileNotFoundError:
             return False
         return True
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
-        """Upload the .log in parts. It appears with the last part, so the indexes are put before that."""
+        """Upload the .log in parts. The object appears with the last part, so the indexes are put before that part."""
         name = segment.file(names.LOG_SUFFIX)
         if posixpath.basename(name) in self.directory.sizes(segment.directory):
             first = next(self._stamped(segment, PieceStamper(segment.base_offset, segment.leader_epoch)))
-            if self._is_same(segment, first[: layout.BATCH_OVERHEAD]):
+            if self._is_published(segment, first[: layout.BATCH_OVERHEAD]):
                 return
 
         def pieces() -> Iterator[bytearray]:
@@ -224,17 +227,17 @@ class BucketTarget(SegmentTarget):
         self.directory.store.upload(self.directory.path(name), pieces, segment.size)
 
     def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:
-        """Yield the pieces with their offsets.
+        """Yield the pieces of a segment with their offsets assigned.
 
         Raises:
             FileNotFoundError: If a piece is gone.
-            KafkalogError: If the pieces are not the committed ones.
+            KafkalogError: If the pieces are not those that were committed.
         """
         for piece in segment.pieces:
             data = self.directory.read(piece.name, piece.size + 1)
             if len(data) != piece.size:
                 raise KafkalogError(
-                    f"a staged object has {len(data)} bytes, its task wrote {piece.size}",
+                    f"a staged object has {len(data)} bytes, but its task wrote {piece.size}",
                     path=self.directory.path(piece.name),
                     hint="another process changed it",
                 )
@@ -242,13 +245,15 @@ class BucketTarget(SegmentTarget):
         if (stamper.next_offset, stamper.size) != (segment.next_offset, segment.size):
             raise KafkalogError(
                 f"the staged objects of a segment hold {stamper.next_offset - segment.base_offset} records in "
-                f"{stamper.size} bytes, the commit names {segment.records} in {segment.size}",
+                f"{stamper.size} bytes, but the commit record says {segment.records} records in {segment.size} bytes",
                 topic_partition=segment.directory,
                 path=self.directory.path(segment.pieces[0].name),
                 hint="another process changed them: restore them, or give up the records and remove the commit record",
             )
 
 
-def _until_settled(name: str, put: Callable[[], bool]) -> None:
-    if not any(put() for _ in range(_LOOKS)):
-        raise OSError(errno.EAGAIN, f"the store refused {_LOOKS} times to put an object that it does not have", name)
+def _retry_put(name: str, put: Callable[[], bool]) -> None:
+    """Call `put` until it returns True. Raises OSError after _PUT_TRIES calls."""
+    if not any(put() for _ in range(_PUT_TRIES)):
+        reason = f"the store refused {_PUT_TRIES} times to put an object that does not exist"
+        raise OSError(errno.EAGAIN, reason, name)

@@ -18,16 +18,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from kafkalog_spark.errors import InvalidRecord, OptionError
-from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.options import GivenOptions
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.spark.release_differences import arrow_schema
 from kafkalog_spark.typed.decoder import ValueEncoder
-from kafkalog_spark.typed.formats import ResolvedFormat, check_options, format_of
+from kafkalog_spark.typed.formats import ResolvedFormat, format_of
 
 _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType, BinaryType), "string or binary"),
@@ -40,6 +37,7 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     ),
     "headers": ((), "array<struct<key:string,value:binary>>"),  # the type is compared with this text
 }
+"""Accepted Spark types of each column, and their names for messages."""
 RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
 _TEXT_FORMATS = ("string", "confluent-json")  # formats that encode a column of texts; all others encode a struct
 
@@ -49,28 +47,29 @@ class SinkColumns:
     """Columns to write.
 
     Attributes:
-        record: Columns of the records.
-        topic: True if the rows have a column `topic`.
-        partition: True if the rows have a column `partition`.
+        record: Columns that become parts of a record: those of RECORD_COLUMNS that exist.
+        has_topic: True if the rows have a column `topic`.
+        has_partition: True if the rows have a column `partition`.
         formats: Formats of values and keys.
         packed: Columns that are encoded together as the value; empty if there is a column `value`.
     """
 
     record: tuple[str, ...]
-    topic: bool
-    partition: bool
+    has_topic: bool
+    has_partition: bool
     formats: tuple[ResolvedFormat, ...] = ()
     packed: tuple[str, ...] = ()
 
     def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
         """Return the encoders of `key` and `value`. Raises OptionError for a type that a format does not write."""
         return {
-            format.side: format_of(format.name).encoder(format.options, self._given(format, schema))
+            format.side: format_of(format.name).encoder(format.options, self._encoded_schema(format, schema))
             for format in self.formats
             if format.side in schema.names or (format.side == "value" and self.packed)
         }
 
-    def _given(self, format: ResolvedFormat, schema: pa.Schema) -> pa.Schema:
+    def _encoded_schema(self, format: ResolvedFormat, schema: pa.Schema) -> pa.Schema:
+        """Return the columns, or fields of a struct column, that a format encodes."""
         if format.side == "value" and self.packed:
             return pa.schema([schema.field(name) for name in self.packed])
         field = schema.field(format.side)
@@ -78,20 +77,25 @@ class SinkColumns:
             return pa.schema([field])
         if pa.types.is_struct(field.type):
             return pa.schema(list(field.type))
-        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} encodes a struct")
+        raise OptionError(f"the column '{format.side}' is {field.type}, but {format.name} encodes a struct")
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with the columns to write, values and keys encoded. Raises InvalidRecord."""
         encoders: Mapping[str, ValueEncoder] | None = None
+        written = list(self.record)
+        if self.has_topic:
+            written.append("topic")
+        if self.has_partition:
+            written.append("partition")
         for batch in batches:
             if encoders is None:
                 encoders = self.encoders(batch.schema)
             for name, encoder in encoders.items():
                 values = encoder.encode(self._values(batch, name))
-                at = batch.schema.get_field_index(name)
+                index = batch.schema.get_field_index(name)
                 field = pa.field(name, pa.binary())
-                batch = batch.append_column(field, values) if at < 0 else batch.set_column(at, field, values)
-            yield batch.select([*self.record, *["topic"] * self.topic, *["partition"] * self.partition])
+                batch = batch.append_column(field, values) if index < 0 else batch.set_column(index, field, values)
+            yield batch.select(written)
 
     def _values(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
         if name == "value" and self.packed:
@@ -104,6 +108,7 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
     """Return the columns to write.
 
     Args:
+        schema: Schema of the DataFrame.
         topic: The option `topic`.
         formats: Formats of `key` and `value`. Without a column `value`, all columns that are not Kafka's are encoded
             together.
@@ -139,63 +144,3 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
     if formats:
         columns.encoders(arrow_schema(schema))
     return columns
-
-
-def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
-    """Return the formats of values and keys. Raises OptionError for an unknown format or option of it."""
-    result = []
-    for side in ("value", "key"):
-        prefixed = given.of_side(side)
-        name = prefixed.pop("format", None)
-        if name is None:
-            if prefixed:
-                raise OptionError(f"option '{side}.{next(iter(prefixed))}' requires '{side}.format'")
-            continue
-        check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
-        result.append(ResolvedFormat(name.lower(), prefixed, side))
-    return tuple(result)
-
-
-def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
-    """Raise InvalidRecord for records that a producer would refuse, before any of the batch is written.
-
-    They have a null header, or a timestamp before 1970 or beyond Spark's range.
-
-    Args:
-        timestamps: False to skip the check of timestamps.
-    """
-    names = batch.schema.names
-    if timestamps and "timestamp" in names:
-        column = batch.column("timestamp")
-        earliest, latest = pc.min_max(column.view(pa.int64())).as_py().values()
-        if latest is not None and latest > MAX_TIMESTAMP_MS and column.type == pa.int64():
-            raise InvalidRecord(
-                f"Invalid timestamp: {latest}. In microseconds, which Spark's timestamps have, it does not fit 64 "
-                f"bits, and no reader would take it; the last one is {MAX_TIMESTAMP_MS}",
-                hint="a bigint `timestamp` is in milliseconds",
-            )
-        if earliest is not None and earliest < 0:
-            raise InvalidRecord(
-                f"Invalid timestamp: {pc.min(column).as_py()}. Timestamp should always be non-negative or null",
-                hint="Kafka takes no records from before 1970; a null timestamp becomes the time of the write",
-            )
-    if "headers" in names:
-        headers = pc.list_flatten(batch.column("headers"))
-        if headers.null_count or pc.struct_field(headers, "key").null_count:
-            raise InvalidRecord("a header, or a header's key, is null", hint="leave it out of the array")
-
-
-def topic_column(batch: pa.RecordBatch) -> pa.Array:
-    """Return the column `topic`. Raises InvalidRecord, with the connector's message, for nulls in it."""
-    column = batch.column("topic")
-    if column.null_count:
-        raise InvalidRecord(
-            "[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data. Use the topic option for setting a default "
-            "topic",
-            hint=f"it is row {pc.index(column.is_null(), True).as_py()} of an Arrow batch",
-        )
-    return column
-
-
-def negative_partition(partition: int) -> str:
-    return f"Invalid partition number: {partition}. Partition number should always be non-negative or null."

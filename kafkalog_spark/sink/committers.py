@@ -1,4 +1,4 @@
-"""Committers of log directories on a disk and in a bucket."""
+"""Construction of committers for log directories on a disk and in a bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ from kafkalog_spark.store.stores import store_of
 
 
 def committer_of(path: str, storage: StorageOptions) -> Committer:
-    """Return the committer of a log directory by its local path or normalised URL. Raises OptionError."""
+    """Return the committer of a log directory.
+
+    Args:
+        path: Local path or normalised URL.
+        storage: Storage options for a URL.
+
+    Raises:
+        OptionError: If the path or an option is invalid.
+    """
     if is_local(path):
         try:
             return local_committer(LocalDirectory(Path(os.path.abspath(path))))

@@ -1,14 +1,14 @@
-"""Jobs of the sink on a disk: the staged files that belong to a write, its driver, and whether that has ended.
+"""Jobs of the sink on a disk: the staged files of a write, its driver, and whether that driver has ended.
 
-Staged files are in the log directory itself, as plain files: on the file system where they will end, and where every
-broker looks at directories only (an unknown directory keeps Apache Kafka from starting).
+Staged files are plain files in the log directory itself. So they are on the file system of their segments, and brokers
+ignore them: a broker examines directories only (an unknown directory would keep Apache Kafka from starting).
 
-    kafkalog.sink-<job>.job                        the job is open: its driver, as JSON
-    kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; .index and .timeindex at commit
-    ...-<n>-joined.log                             it and small ones that follow, made at commit
+    kafkalog.sink-<job>.job                        exists while the job is open: its driver, as JSON
+    kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; its .index and .timeindex are made at the commit
+    ...-<n>-joined.log                             this segment joined with the small ones after it, made at the commit
 
-A task that makes a file looks for its job's .job file afterwards. The .job file is removed first when a job ends, so
-that a late task finds it gone and removes its own files.
+A task that creates a file checks afterwards whether its job's .job file exists. When a job ends, its .job file is
+removed first, so that a late task finds it missing and removes its own files.
 """
 
 from __future__ import annotations
@@ -23,17 +23,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.format.regular_file import read_whole
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
-"""How long staged files of a driver on another machine stay after their last change: transactional.id.expiration.ms."""
+"""How long staged files of a driver on another machine stay after their last change: Kafka's default of
+transactional.id.expiration.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Identity of a driver process, to find out later whether it has ended. start: as in _Process."""
+    """Identity of a driver process, with which another process finds out later whether the driver has ended.
+
+    Attributes:
+        boot: ID of the boot of the machine.
+        pid_namespace: PID namespace, which differs between containers.
+        pid: Process ID.
+        start: Start time in clock ticks after the boot.
+    """
 
     boot: str
     pid_namespace: str
@@ -48,7 +56,7 @@ class Job:
     Attributes:
         owner: The Spark driver; None if unknown.
         stream: Key of a streaming query, the same for all of its micro-batches and for no other query.
-        made_directory: True if the log directory was made for this job.
+        made_directory: True if the log directory was created for this job.
     """
 
     owner: Owner | None = None
@@ -65,7 +73,7 @@ def format_job(job: Job) -> bytes:
 
 
 def read_job(log_dir: Path, job: str) -> Job:
-    """Return a job; one without a known owner if its .job file is missing or cannot be read."""
+    """Return the content of a .job file; a job without an owner if the file is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
         owner = None if content["owner"] is None else Owner(**content["owner"])
@@ -77,7 +85,7 @@ def read_job(log_dir: Path, job: str) -> Job:
 
 
 def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
-    """Return the files of each job, by a listing of the log directory."""
+    """Return the files of each job in a listing of the log directory."""
     jobs: dict[str, list[str]] = {}
     for name in listing:
         if match := _STAGED.fullmatch(name):
@@ -88,13 +96,13 @@ def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
 def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
     """Return True if the driver has ended.
 
-    A driver on another machine, in another container or of an earlier boot counts as ended when no file has changed for
-    UNKNOWN_OWNER_SECONDS. A job without a .job file was ended already.
+    A driver on another machine, in another container or of an earlier boot counts as ended if none of the job's files
+    has changed for UNKNOWN_OWNER_SECONDS. A job without a .job file was ended already.
     """
     if not (log_dir / job_file(job)).exists():
         return True
     owner = read_job(log_dir, job).owner
-    if owner is not None and (owner.boot, owner.pid_namespace) == _here():
+    if owner is not None and (owner.boot, owner.pid_namespace) == _boot_and_namespace():
         process = _process(owner.pid)
         return process is None or process.start != owner.start
     changed = []
@@ -115,11 +123,11 @@ def driver_process() -> Owner | None:
             driver = pid
             break
         pid = process.parent
-    here, process = _here(), _process(driver)
-    return None if not here[0] or process is None else Owner(*here, driver, process.start)
+    (boot, namespace), process = _boot_and_namespace(), _process(driver)
+    return None if not boot or process is None else Owner(boot, namespace, driver, process.start)
 
 
-def _here() -> tuple[str, str]:
+def _boot_and_namespace() -> tuple[str, str]:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return boot, os.readlink("/proc/self/ns/pid")
@@ -136,8 +144,8 @@ class _Process(NamedTuple):
 def _process(pid: int) -> _Process | None:
     """Read /proc/<pid>/stat (proc(5)); None if the process has ended, or the system has no /proc.
 
-    Raises OSError for any other failure, such as a lack of descriptors: the process may live, and the files that it has
-    staged must stay.
+    Raises OSError for any other failure, such as a lack of file descriptors: the process may be alive, and its staged
+    files must stay.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

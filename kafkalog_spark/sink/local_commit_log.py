@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.sink.commit_log import CommitLog, unfinished
-from kafkalog_spark.sink.commit_plan import CommitRecord
+from kafkalog_spark.sink.commit_record import CommitRecord
 from kafkalog_spark.sink.local_directory import LocalDirectory
 
 PREFIX = "kafkalog.commits-"
@@ -16,19 +16,21 @@ PREFIX = "kafkalog.commits-"
 
 @dataclass(frozen=True)
 class LocalCommitLog(CommitLog):
+    """Commit log in files `kafkalog.commits-*`."""
+
     directory: LocalDirectory
 
     prefix = PREFIX
     late_puts = False
-    look_seconds = math.inf  # the locks keep others from committing
+    look_seconds = math.inf  # no other sink commits while this one holds the locks
 
     def _resolve_failed_put(self, error: OSError, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
-        """Raise the error. If the record can be read, only the last fsync failed, and the commit is decided."""
+        """Raise the error. If the record can be read, only the last fsync failed, and the write is committed."""
         try:
-            is_decided = self.read(number).id == record.id
+            is_committed = self.read(number).id == record.id
         except (OSError, KafkalogError):
-            is_decided = False
-        if is_decided:
+            is_committed = False
+        if is_committed:
             raise unfinished(self.directory, error) from error
         raise error from None
 

@@ -9,17 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafkalog_spark.errors import JobEnded
-from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, write_all
+from kafkalog_spark.format.fsync import fsync_file
+from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.sink.jobs import job_file
 
 WRITE_BEHIND_BYTES = 16 << 20
-"""Bytes that are appended before a flush: large enough for long sequential writes."""
+"""Bytes that are appended between two flushes: large enough for long sequential writes."""
 
 
 class LocalStage:
-    """Files in a log directory. They are not kept open: a process may open a limited number only."""
+    """Staged files in a log directory. They are not kept open, because a process may open a limited number only."""
 
-    piece_bytes = held_bytes = sys.maxsize  # a file becomes a segment, and is not in memory
+    piece_bytes = held_bytes = sys.maxsize  # a file becomes a whole segment, and is not held in memory
 
     def __init__(self, log_dir: Path, job: str) -> None:
         self._log_dir = log_dir
@@ -33,9 +34,9 @@ class LocalStage:
         name = f"kafkalog.sink-{self._job}-{task}-{attempt}-{number}.log"
         os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
         self._names.append(name)
-        if not (self._log_dir / job_file(self._job)).exists():  # after the file was made: see jobs.py
+        if not (self._log_dir / job_file(self._job)).exists():  # checked after the file was created: see jobs.py
             raise JobEnded(
-                f"the write that this task belongs to is over (job {self._job})",
+                f"the write of this task has ended (job {self._job})",
                 path=str(self._log_dir),
                 hint="driver and executors must see the same directory under this path",
             )
@@ -47,10 +48,10 @@ class LocalStage:
             write_all(fd, data)
         self._unflushed[path] = self._unflushed.get(path, 0) + len(data)
         if sum(self._unflushed.values()) >= WRITE_BEHIND_BYTES and (self._flushing is None or self._flushing.done()):
-            self._flushed()
+            self._wait_for_flush()
             self._flushing, self._unflushed = self._thread.submit(_flush, list(self._unflushed)), {}
 
-    def _flushed(self) -> None:
+    def _wait_for_flush(self) -> None:
         """Wait for the running flush. Raises its OSError."""
         flushing, self._flushing = self._flushing, None
         if flushing is not None:
@@ -60,9 +61,9 @@ class LocalStage:
         """Do nothing: the file is complete after the last append."""
 
     def close(self) -> None:
-        """End the flushing thread. The commit flushes the rest."""
+        """End the flushing thread. The commit flushes the remaining bytes."""
         self._thread.shutdown()
-        self._flushed()
+        self._wait_for_flush()
 
     def discard(self) -> None:
         with suppress(OSError):  # a failed flush does not matter, since the files are removed

@@ -1,4 +1,4 @@
-"""Segments on a disk: staged files that are moved to their places.
+"""Segments on a disk: staged files that are moved into the directories of their partitions.
 
 The .log of each segment is moved last. Until then brokers and readers see the log as it was before: they ignore or
 remove an index without a .log. The exception is a log that ends with an empty segment of the same base offset: its
@@ -25,17 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark import errors
-from kafkalog_spark.format import atomic_file, checkpoint, names
+from kafkalog_spark.format import atomic_file, checkpoint, fsync, names, regular_file
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor, write_all
 from kafkalog_spark.log.read.local_log_dir import partition_dirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
 from kafkalog_spark.log.write.segment_restamping import restamp_segment
-from kafkalog_spark.sink import commit_plan
-from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.commit_plan import PartitionEnd, assign_offsets, partition_end
+from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment
 from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS, DirectoryLocks
 from kafkalog_spark.sink.jobs import Job, driver_process, files_of_jobs, format_job, is_dead, job_file, read_job
 from kafkalog_spark.sink.local_commit_log import PREFIX
@@ -52,7 +52,12 @@ _LOAD = "let a broker load the directory once"
 
 @dataclass(frozen=True)
 class LocalTarget(SegmentTarget):
-    """now_s, wait_s: the clock and the longest wait for another sink."""
+    """Segments of a log directory on a disk.
+
+    Attributes:
+        now_s: Returns seconds since 1970.
+        wait_s: Longest wait for another sink.
+    """
 
     directory: LocalDirectory
     now_s: Callable[[], float] = time.time
@@ -69,7 +74,10 @@ class LocalTarget(SegmentTarget):
         return self.directory.log_dir
 
     def check(self) -> None:
-        """Also raise BrokerOwnsDirectory if a broker holds the locks. Makes no file; another sink may be at work."""
+        """Check as `SegmentTarget.check`, and also raise BrokerOwnsDirectory if a broker holds the locks.
+
+        Creates no file. Another sink may hold the locks.
+        """
         super().check()
         self._locks.check_no_broker()
 
@@ -81,11 +89,11 @@ class LocalTarget(SegmentTarget):
         return DirectoryLocks(self.log_dir, self.wait_s)
 
     def begin_job(self, job: str, stream: str | None) -> None:
-        made = not self.log_dir.exists()
-        atomic_file.make_directories(self.log_dir)
-        described = Job(driver_process(), stream, made)
+        makes_directory = not self.log_dir.exists()
+        fsync.make_directories(self.log_dir)
+        content = format_job(Job(driver_process(), stream, makes_directory))
         with descriptor(self.log_dir / job_file(job), os.O_WRONLY | os.O_CREAT) as file:
-            write_all(file, format_job(described))
+            write_all(file, content)
 
     def stage(self, job: str) -> LocalStage:
         return LocalStage(self.log_dir, job)
@@ -100,11 +108,11 @@ class LocalTarget(SegmentTarget):
         return [job, *(other for other in others if read_job(self.log_dir, other).stream == stream)]
 
     def dead_jobs(self) -> list[str]:
-        now, found = self.now_s(), files_of_jobs(self.directory.listing())
-        return [job for job, files in found.items() if is_dead(self.log_dir, job, files, now)]
+        now, files_by_job = self.now_s(), files_of_jobs(self.directory.listing())
+        return [job for job, files in files_by_job.items() if is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
-        """Remove the .job file first, and at last a log directory that was made for the job and is empty."""
+        """Remove the .job file first, then the staged files, then an empty log directory that was made for the job."""
         for job in jobs:
             made_directory = read_job(self.log_dir, job).made_directory
             self.directory.delete([job_file(job)])
@@ -116,21 +124,21 @@ class LocalTarget(SegmentTarget):
     def sweep(self, job: str) -> None:
         self.end_jobs([job])
         for dead in self.dead_jobs():
-            _log.warning("removed the staged files of a writer that has ended from %s (job %s)", self.log_dir, dead)
+            _log.warning("%s: removed the staged files of a writer that has ended (job %s)", self.log_dir, dead)
             self.end_jobs([dead])
 
     def _flush(self, paths: Iterable[Path]) -> None:
         """Wait until these files, and the entries of these directories, are on disk.
 
-        Several are flushed at once, since a file system writes them together. `paths` may be a generator that makes
-        each file before it yields its path; earlier files are flushed meanwhile.
+        Several are flushed at once, because a file system writes them together. `paths` may be a generator that writes
+        each file before it yields its path; the files before it are flushed meanwhile.
         """
         with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
             running: list[Future[None]] = []
             for path in paths:
                 if not running:
                     self.directory.step("flush", path)
-                running.append(threads.submit(atomic_file.fsync_file, path))
+                running.append(threads.submit(fsync.fsync_file, path))
             for flushed in running:
                 flushed.result()
 
@@ -159,30 +167,33 @@ class LocalTarget(SegmentTarget):
             ) from None
         except errors.KafkalogError as error:
             raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
-        return PartitionEnd(end.offset, *commit_plan.leader_epochs_at(epochs, end.offset))
+        return partition_end(end.offset, epochs)
 
     def _is_untouched(self, log: PartitionLog, last: PlannedSegment | None) -> bool:
-        """Return True if the newest commit wrote the end of the log and nothing has changed since: all is on disk then.
+        """Return True if the last commit wrote the end of the log and no file has changed since. All is on disk then.
 
-        A broker that started in between may have appended nothing, and still have written indexes and snapshots again
-        without an fsync. The change times of the files tell; a tick of the clock that both share counts as a change.
+        A broker that started in between may have rewritten indexes and snapshots without an fsync, even if it appended
+        nothing. So the change times (ctime) of the files are compared with that of the commit's `done` file. Equal
+        times count as a change, because the clock of a file system is coarse.
         """
         if last is None or not log.segments or log.segments[-1].base_offset != last.base_offset:
             return False
         if (log.log_end.offset, log.log_end.position) != (last.next_offset, last.size) or not is_closed(log):
             return False
         try:
-            done = (self.log_dir / (PREFIX + "done")).stat().st_mtime_ns
+            done_ns = (self.log_dir / (PREFIX + "done")).stat().st_mtime_ns
         except FileNotFoundError:
             return False
         files = [Path(log.directory), *(Path(log.directory, name) for name in log_files(log))]
-        return all(path.stat().st_ctime_ns < done for path in files if path.exists())
+        return all(path.stat().st_ctime_ns < done_ns for path in files if path.exists())
 
     def prepare(self, record: CommitRecord) -> None:
         self._stamp(record.segments, join=True)
         self.directory.fsync_directory(self.log_dir)
 
     def _stamp(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
+        """Write the offsets and the indexes of staged segments, and flush them. join: join their pieces first."""
+
         def stamped() -> Iterator[Path]:
             for segment in segments:
                 log = self._staged_log(segment)
@@ -190,21 +201,21 @@ class LocalTarget(SegmentTarget):
                     self.directory.step("join", log)
                     with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
-                            write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
+                            write_all(out, regular_file.read_whole(self.log_dir / piece.name))
                 self.directory.step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
                     raise errors.KafkalogError(
-                        f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
+                        f"a staged file has {end - segment.base_offset} records, but its task wrote {segment.records}",
                         path=str(log),
-                        hint="another process changed it; nothing was written, run the write again",
+                        hint="another process changed the file; nothing was written, run the write again",
                     )
                 yield from (log, *(log.with_suffix(suffix) for suffix in INDEX_SUFFIXES))
 
         self._flush(stamped())  # a file is flushed while the next one gets its offsets
 
     def _staged_log(self, segment: PlannedSegment) -> Path:
-        """Return the path of its only piece, or of the file that its pieces are joined to."""
+        """Return the path of the segment's only piece, or of the file to which its pieces are joined."""
         first = self.log_dir / segment.pieces[0].name
         return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
@@ -212,22 +223,23 @@ class LocalTarget(SegmentTarget):
         return self.log_dir / segment.file(names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Return the segments whose staged .log is still there, to follow what a broker has written since."""
+        """Return the segments whose staged .log still exists. They follow records that a broker has written since."""
         existing = self.topics()
-        left = [segment for segment in record.segments if self._staged_log(segment).exists()]
-        # All topics are made before the first segment moves. Once one has moved, a missing topic was deleted.
-        topics = record.topics if len(left) == len(record.segments) else ()
-        here = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
-        self._finish_moves([segment for segment in record.segments if segment not in left and segment.key in here])
+        unmoved = [segment for segment in record.segments if self._staged_log(segment).exists()]
+        # All topics are made before the first segment moves. Once a segment has moved, a missing topic was deleted.
+        topics = record.topics if len(unmoved) == len(record.segments) else ()
+        present = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
+        moved = [segment for segment in record.segments if segment not in unmoved]
+        self._finish_moves([segment for segment in moved if segment.key in present])
         created = {topic.name for topic in topics}
-        here |= {segment.key for segment in left if segment.topic in created}
-        for segment in left:
-            if segment.key not in here:
+        present |= {segment.key for segment in unmoved if segment.topic in created}
+        for segment in unmoved:
+            if segment.key not in present:
                 self.warn_deleted([segment])
-        kept = [segment for segment in left if segment.key in here]
-        # `record` is not complete, so none of it is known to be on disk.
+        kept = [segment for segment in unmoved if segment.key in present]
+        # The commit is not complete, so an empty record is passed: nothing of it is known to be on disk.
         ends = self.ends({segment.key for segment in kept}, existing, CommitRecord())
-        assigned = commit_plan.assign_offsets(kept, ends)
+        assigned = assign_offsets(kept, ends)
         self._stamp(assigned, join=False)  # a broker may have removed indexes; offsets may have changed
         return CommitRecord(job=record.job, queries=record.queries, topics=topics, segments=assigned)
 
@@ -241,15 +253,17 @@ class LocalTarget(SegmentTarget):
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Create the directories of a topic, with an empty segment in each partition that is not `filled` next."""
+        """Create the directories of a topic, with an empty segment in each partition that is not in `filled`."""
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
-        read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
-        # A broker that ran in between may have given the topic another id.
-        topic_id = next((found for found in read if found is not None), topic.id)
+        present_ids = (
+            metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories
+        )
+        # A broker that ran in between may have given the topic another ID.
+        topic_id = next((present_id for present_id in present_ids if present_id is not None), topic.id)
         data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
             self.directory.step("mkdir", directory)
-            directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
+            directory.mkdir(fsync.DIRECTORY_MODE, exist_ok=True)
             if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
                 self.directory.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
@@ -257,7 +271,7 @@ class LocalTarget(SegmentTarget):
                 self.directory.step("empty segment", log)
                 for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # existing files stay
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                    os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
+                    os.close(os.open(log.with_suffix(suffix), flags, regular_file.FILE_MODE))
                 self.directory.fsync_directory(directory)
         self.directory.fsync_directory(self.log_dir)
 
@@ -266,7 +280,7 @@ class LocalTarget(SegmentTarget):
         replaces_empty = target.exists()
         if replaces_empty:
             if target.stat().st_size:
-                raise self.in_the_way(segment, "another process wrote to the log without the directory's lock")
+                raise self.conflict(segment, "another process wrote to the log without the directory's lock")
             self.directory.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
             self.sync_published(segment)
             self.directory.rename(staged, target)
@@ -281,7 +295,7 @@ class LocalTarget(SegmentTarget):
 
     def end_publish(self, record: CommitRecord) -> None:
         """Flush all moved files, then write producer snapshots and recovery points as a broker does."""
-        by_partition = record.by_partition()
+        by_partition = record.segments_by_partition()
         snapshots: list[Path] = []
 
         def written() -> Iterator[Path]:
@@ -307,7 +321,7 @@ class LocalTarget(SegmentTarget):
         try:
             points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
         except (errors.CorruptFile, errors.UnsupportedFormat) as error:
-            _log.warning("%s; it stays as it is, and a broker will check the logs from their beginning", error)
+            _log.warning("%s; the file is not changed, and a broker will check the logs from their beginning", error)
             return
         # All records below these offsets are on disk, so a broker need not scan them after a crash.
         raised = {key: offset for key, offset in (created | flushed).items() if offset > points.get(key, -1)}
@@ -323,4 +337,4 @@ class LocalTarget(SegmentTarget):
             path = self.log_dir / segment.file(names.PRODUCER_SNAPSHOT_SUFFIX)
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, errors.KafkalogError):
-            return None  # a broker drops it too, and reads the log instead
+            return None  # a broker drops such a snapshot too, and reads the log instead

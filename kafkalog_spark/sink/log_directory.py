@@ -1,4 +1,4 @@
-"""Files of a log directory that is written to, on a disk or in a bucket."""
+"""Interface for reading and changing single files of a log directory, on a disk or in a bucket."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class LogDirectory(ABC):
     root: str
     store: Store
     storage: StorageOptions | None = None
-    entry: str  # what is at the path if it is no directory, for messages: "a file"
-    requirements: str  # what a writer needs there, for hints
+    entry: str  # word for an entry that is not a directory, for messages: "a file"
+    requirements: str  # requirements of a writer, for hints
 
     def step(self, what: str, name: Any) -> None:  # noqa: B027
-        """Called before each change, with a word for it and the name or path. Tests fail or kill the writer here."""
+        """Do nothing. Called before each change with a word for it and the name or path; tests inject failures here."""
 
     def path(self, name: str = "") -> str:
         return f"{self.root}/{name}" if name else self.root
 
     def unwritable(self, error: OSError) -> NotALogDirectory:
-        """Return the error to raise for an OSError of this class, before a commit is decided."""
+        """Return the error to raise for an OSError of this class before the write is committed."""
         return NotALogDirectory(
             f"cannot be written: {error.strerror or error}",
             path=str(error.filename or self.root),

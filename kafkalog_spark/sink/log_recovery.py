@@ -1,8 +1,8 @@
-"""Recovery of a partition's log before a sink appends to it: all of it is whole and on disk (Kafka: LogLoader).
+"""Recovery of a partition's log before a sink appends to it, so that the whole log is valid and on disk.
 
-The sink raises the recovery point above everything that it finds. Therefore the files below must not depend on a later
-flush or recovery, whoever wrote them: a broker flushes the indexes of its active segment only when it stops cleanly,
-and a broker that was killed leaves segments, indexes, transaction indexes and names that are in the page cache only.
+Kafka: LogLoader. The sink raises the recovery point above all present records. Therefore the files below it must not
+depend on a later flush or recovery: a broker flushes the indexes of its active segment only when it stops cleanly, and
+a broker that was killed leaves segments, indexes, transaction indexes and directory entries in the page cache only.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import numpy as np
 
 from kafkalog_spark import errors
 from kafkalog_spark.format import checkpoint, layout, names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, fsync_file, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.control_record import transaction_end
+from kafkalog_spark.format.fsync import fsync_directory, fsync_file
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.format.transaction_index import format_transaction
@@ -36,18 +38,18 @@ _LET_A_BROKER = "let a broker recover the directory, or restore the segment from
 
 
 def recover_log(log: PartitionLog, *, clean: bool) -> list[EpochEntry]:
-    """Make the log whole and put all its files and their names on disk; return its leader epochs.
+    """Repair the log, flush all its files and their directory entries, and return its leader epochs.
 
-    After a clean shutdown the last segment alone is looked at. Otherwise the segments from the recovery point on are
+    After a clean shutdown only the last segment is examined. Otherwise the segments from the recovery point on are
     recovered as a broker recovers them: every batch is checked, and indexes, transaction indexes and leader epochs are
-    written again. A torn tail of the last segment is cut off.
+    written again. A torn batch at the end of the last segment is truncated.
 
     Args:
         log: The log, opened without `pass_over_damage`. No broker and no other sink has its directory.
         clean: True if the log directory has the marker of a clean shutdown.
 
     Raises:
-        CorruptLog: For damage that is no torn tail; no segment was cut.
+        CorruptLog: For any other damage than a torn batch at the end. No segment was truncated.
         OffsetOverflow: For a segment that a broker has to split.
         OSError: If a file cannot be read, written or flushed.
     """
@@ -62,9 +64,9 @@ def recover_log(log: PartitionLog, *, clean: bool) -> list[EpochEntry]:
 
 
 def is_closed(log: PartitionLog) -> bool:
-    """Return True if the last segment ends with a whole batch and both its indexes are cut to their entries.
+    """Return True if the last segment ends with a whole batch and both its indexes have no padding.
 
-    A roll and a clean stop leave a segment like this; the indexes of a segment that a broker writes to have padding.
+    A roll or a clean stop leaves such a segment. The indexes of a broker's active segment are padded with zeros.
     """
     base_offset = log.segments[-1].base_offset
     path = Path(log.directory, log.segments[-1].log)
@@ -77,14 +79,14 @@ def is_closed(log: PartitionLog) -> bool:
         return False
     offsets = load_offset_index(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset)
     times = load_time_index(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset)
-    are_cut = len(offsets) * OFFSET_ENTRY_SIZE == offset_size and len(times) * TIME_ENTRY_SIZE == time_size
-    return are_cut and (time_size > 0 or log.log_end.position == 0)
+    no_padding = len(offsets) * OFFSET_ENTRY_SIZE == offset_size and len(times) * TIME_ENTRY_SIZE == time_size
+    return no_padding and (time_size > 0 or log.log_end.position == 0)
 
 
 def _leader_epochs(log: PartitionLog) -> tuple[list[EpochEntry], bool]:
-    """Return the entries of the checkpoint, and whether they name the epoch of the log's last batch.
+    """Return the entries of the checkpoint, and True if they include the epoch of the log's last batch.
 
-    A crash of the machine may leave the file empty, or older than the log, where it was written without fsync.
+    If the file was written without an fsync, a crash of the machine may leave it empty or older than the log.
     """
     path = Path(log.directory, LEADER_EPOCH_CHECKPOINT)
     try:
@@ -123,7 +125,7 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
             os.truncate(path, end.position)  # before the indexes are written: `end` was proven to be a torn tail
         try:
             recovered = recover_segment(
-                directory, base_offset, on_window=replay.take, first_bad=_bad_marker, may_cut=False, sync=True
+                directory, base_offset, on_window=replay.add, first_bad=_bad_marker, may_cut=False, sync=True
             )
         except errors.KafkalogError as error:
             error.hint = error.hint or _LET_A_BROKER
@@ -149,8 +151,8 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
 def _check_no_gap(log: PartitionLog, index: int, next_offset: int) -> None:
     """Raise CorruptLog if offsets are missing after a segment because a crash of the machine has lost the next one.
 
-    Compaction leaves gaps, too, but none above both the recovery point and the cleaner's offset. A broker cuts the log
-    at the gap; a sink cannot tell whether the segments after it have records that somebody relies on.
+    Compaction leaves gaps, too, but none above both the recovery point and the cleaner's offset. A broker truncates the
+    log at the gap. A sink does not, because the records after the gap may be needed.
     """
     following = log.next_base_offset(index)
     if following is None or following <= next_offset or log.recovery_point is None:
@@ -160,15 +162,15 @@ def _check_no_gap(log: PartitionLog, index: int, next_offset: int) -> None:
         raise errors.CorruptLog(
             f"offsets {next_offset} to {following - 1} are missing: they were not flushed before a crash",
             path=log.segment_path(index + 1),
-            hint="let a broker recover the directory: it cuts the log there",
+            hint="let a broker recover the directory: it truncates the log at this offset",
         )
 
 
 def log_files(log: PartitionLog, first: int = -1) -> list[str]:
-    """Return the names of the files, present or not, that may be unsynced after the segments before the last one are.
+    """Return the names of the files that may need a flush if the segments before the last one are on disk.
 
     They are the files of the last segment, the producer snapshots from the base offset of segment `first` on, and the
-    partition's small files.
+    partition's checkpoint and metadata files. Some may not exist.
     """
     files = [LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE]
     base_offset = 0
@@ -180,11 +182,12 @@ def log_files(log: PartitionLog, first: int = -1) -> list[str]:
 
 
 def _put_on_disk(log: PartitionLog, first_recovered: int | None) -> None:
-    """Flush the log's files and the names of all.
+    """Flush the log's files and the directory entries of all files.
 
-    Segments before the last one need no flush: they were recovered, or lie below the recovery point, or were flushed by
-    a broker that stopped cleanly. The last one may lie below the recovery point with indexes that were never flushed. A
-    lost snapshot would be taken again from the log, but a name without its bytes is damage to kafkalog-check.
+    Segments before the last one need no flush: they were recovered, or are below the recovery point, or were flushed by
+    a broker that stopped cleanly. The last segment may be below the recovery point although its indexes were never
+    flushed. A lost producer snapshot would be written again from the log, but a snapshot file without its bytes counts
+    as damage for kafkalog-check.
     """
     for name in log_files(log, -1 if first_recovered is None else first_recovered):
         with suppress(FileNotFoundError):
@@ -200,8 +203,8 @@ class _Replay:
         self.epochs = epochs
         self.has_new_epochs = False
 
-    def take(self, window: Window) -> None:
-        """Take in good batches. The markers among them were checked by `_bad_marker`."""
+    def add(self, window: Window) -> None:
+        """Add valid batches. `_bad_marker` has checked the markers among them."""
         table = window.table
         self._assign_epochs(table)
         is_transactional = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_TRANSACTIONAL) != 0
@@ -215,26 +218,26 @@ class _Replay:
     def _assign_epochs(self, table: Table) -> None:
         """Add the epochs that rise above the latest known one, as `LeaderEpochFileCache.assign`."""
         latest = self.epochs[-1].epoch if self.epochs else layout.NO_LEADER_EPOCH
-        of_batches = np.where(
+        epochs_of_batches = np.where(
             table[:, HeaderColumn.MAGIC] == 2, table[:, HeaderColumn.LEADER_EPOCH], layout.NO_LEADER_EPOCH
         )
-        while len(rows := np.flatnonzero(of_batches > latest)):
-            start_offset, latest = int(table[rows[0], HeaderColumn.BASE_OFFSET]), int(of_batches[rows[0]])
+        while len(rows := np.flatnonzero(epochs_of_batches > latest)):
+            start_offset, latest = int(table[rows[0], HeaderColumn.BASE_OFFSET]), int(epochs_of_batches[rows[0]])
             kept = [entry for entry in self.epochs if entry.start_offset < start_offset]
             self.epochs = [*kept, EpochEntry(latest, start_offset)]
             self.has_new_epochs = True
 
 
 def _bad_marker(window: Window) -> tuple[int, errors.KafkalogError] | None:
-    """Return the row of the first control batch whose record cannot be read and the error, as a broker's recovery."""
+    """Return the row and the error of the first control batch with an unreadable record, as a broker's recovery."""
     table = window.table
-    of_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    of_control &= (
+    is_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    is_control &= (
         (table[:, HeaderColumn.MAGIC] == 2)
         & (table[:, HeaderColumn.PRODUCER_ID] >= 0)
         & (table[:, HeaderColumn.COUNT] > 0)
     )
-    for row in np.flatnonzero(of_control).tolist():
+    for row in np.flatnonzero(is_control).tolist():
         try:
             transaction_end(window.batch(row))
         except errors.CorruptBatch as error:

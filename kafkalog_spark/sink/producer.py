@@ -1,7 +1,7 @@
-"""Spark's writers to a broker, with the option kafka.bootstrap.servers, by librdkafka (the package confluent-kafka).
+"""Spark's writers to a broker, for the option kafka.bootstrap.servers. They use librdkafka (package confluent-kafka).
 
 Delivery is at least once. The producer is idempotent, so a task attempt sends no record twice, but a task or
-micro-batch that runs again sends its records again. Records are visible at once, also those of a job that fails.
+micro-batch that runs again sends its records again. Records are visible immediately, even if the job fails later.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, ProduceFailed
 from kafkalog_spark.log.codecs.compress import check_decompressed
-from kafkalog_spark.sink import columns
-from kafkalog_spark.sink.columns import SinkColumns
-from kafkalog_spark.sink.options import WriteOptions, topic_fault
+from kafkalog_spark.sink.columns import SinkColumns, sink_columns
+from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.row_checks import check_rows, negative_partition, topic_column
+from kafkalog_spark.sink.topic_names import topic_fault
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.spark.release_differences import StreamWriterBase
 from kafkalog_spark.spark.shortened_errors import shorten_errors
@@ -55,9 +56,9 @@ def new_producer(settings: Mapping[str, str]) -> Any:
 class ProduceTask:
     """Sends the rows of one task. producer: confluent_kafka.Producer, or a test's double."""
 
-    def __init__(self, options: WriteOptions, written: SinkColumns, producer: Any) -> None:
+    def __init__(self, options: WriteOptions, columns: SinkColumns, producer: Any) -> None:
         self._options = options
-        self._columns = written
+        self._columns = columns
         self._producer = producer
         self._compresses = any(options.producer.get(name, "none") != "none" for name in _COMPRESSION)
         self._failed: list[str] = []
@@ -66,7 +67,7 @@ class ProduceTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Send all rows and wait until the broker has acknowledged them. Raises InvalidRecord, ProduceFailed."""
         for batch in batches:
-            columns.check_rows(batch)
+            check_rows(batch)
             if self._compresses:
                 cells = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
                 sizes = [pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0) for column in cells]
@@ -79,21 +80,21 @@ class ProduceTask:
 
     def _send(self, batch: pa.RecordBatch) -> None:
         topics = [self._options.topic] * batch.num_rows
-        if self._columns.topic:
-            topics = columns.topic_column(batch).to_pylist()
+        if self._columns.has_topic:
+            topics = topic_column(batch).to_pylist()
             for topic in set(topics) - self._good_topics:
                 if fault := topic_fault(topic):
                     raise InvalidRecord(fault)
                 self._good_topics.add(topic)
         cells = {name: batch.column(name).to_pylist() for name in ("key", "value") if name in batch.schema.names}
         nothing: list[Any] = [None] * batch.num_rows
-        partitions = batch.column("partition").to_pylist() if self._columns.partition else nothing
+        partitions = batch.column("partition").to_pylist() if self._columns.has_partition else nothing
         headers = batch.column("headers").to_pylist() if "headers" in self._columns.record else nothing
         times = _milliseconds(batch.column("timestamp")) if "timestamp" in self._columns.record else nothing
         rows = zip(topics, cells.get("key", nothing), cells["value"], partitions, headers, times, strict=True)
         for number, (topic, key, value, partition, pairs, timestamp) in enumerate(rows):
             if partition is not None and partition < 0:
-                raise InvalidRecord(columns.negative_partition(partition))
+                raise InvalidRecord(negative_partition(partition))
             message: dict[str, Any] = {"partition": _ANY_PARTITION if partition is None else partition}
             if timestamp is not None:
                 message["timestamp"] = timestamp
@@ -110,7 +111,7 @@ class ProduceTask:
             try:
                 self._producer.produce(topic, value, key, on_delivery=self._delivered, **message)
                 return
-            except BufferError:  # the queue is full: handle deliveries
+            except BufferError:  # the queue is full: handle delivery reports until there is room
                 self._producer.poll(_POLL_SECONDS)
                 self._raise_failure()
             except KafkaException as error:
@@ -124,7 +125,7 @@ class ProduceTask:
         if self._failed:
             raise ProduceFailed(
                 f"{len(self._failed)} records were refused, the first: {self._failed[0]}",
-                hint=f"brokers: {self._options.producer['bootstrap.servers']}; other records of this task may be there",
+                hint=f"brokers: {self._options.producer['bootstrap.servers']}; other records of the task may be there",
             )
 
 
@@ -140,7 +141,7 @@ class _ProducerWriter:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = columns.sink_columns(schema, options.topic, options.encoded)
+        self._columns = sink_columns(schema, options.topic, options.formats)
         new_producer(options.producer)  # checks the settings; does not connect yet
 
     @shorten_errors

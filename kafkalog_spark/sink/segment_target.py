@@ -1,4 +1,4 @@
-"""Where the segments of a write are staged and published: what commit.py asks of a disk and of a bucket."""
+"""Interface for staging and publishing the segments of a write, implemented for a disk and for a bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints, read_meta_properties
-from kafkalog_spark.sink.commit_plan import EMPTY_END, CommitRecord, NewTopic, PartitionEnd, PlannedSegment
+from kafkalog_spark.sink.commit_plan import EMPTY_END, PartitionEnd
+from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment
 from kafkalog_spark.sink.log_directory import LogDirectory
 from kafkalog_spark.sink.stage import Stage
 
@@ -28,13 +29,13 @@ INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 
 class SegmentTarget(ABC):
-    """Log directory that segments are staged in and published to. All methods raise OSError."""
+    """Log directory in which segments are staged and published. All methods raise OSError."""
 
     directory: LogDirectory
-    join_bytes: int  # staged files up to this size are joined to one segment
-    parallel: int  # most steps at once
+    join_bytes: int  # adjacent staged files up to this size are joined to one segment
+    parallel: int  # maximum number of simultaneous steps
     lists_new_topics_whole: bool
-    """True if a listing shows all partitions of a topic that is being made."""
+    """True if a listing shows all partitions of a topic while another writer creates it."""
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run all calls, up to `parallel` at once, and return their results."""
@@ -44,10 +45,10 @@ class SegmentTarget(ABC):
             return [done.result() for done in [threads.submit(call) for call in calls]]
 
     def check(self) -> None:
-        """Raise unless the directory is a log directory, or empty, or missing. Changes nothing.
+        """Raise an error unless the directory is a log directory, empty or missing. Changes no file.
 
         Raises:
-            NotALogDirectory: If it is a file, one partition's directory, or holds nothing of Kafka's.
+            NotALogDirectory: If it is a file, the directory of one partition, or has no file of Kafka's.
             UnsupportedFormat, CorruptFile: If its meta.properties cannot be read.
             BrokerOwnsDirectory: If a broker uses it; on a disk only.
         """
@@ -56,9 +57,9 @@ class SegmentTarget(ABC):
             listing = directory.listing()
         except NotADirectoryError:
             raise NotALogDirectory(
-                f"is {directory.entry}, a log directory is written to",
+                f"is {directory.entry}, expected a log directory",
                 path=directory.root,
-                hint="give a path like that in log.dirs",
+                hint="give the path of a directory, as in log.dirs",
             ) from None
         if any(names.parse_segment_file(name) is not None for name in listing):
             raise NotALogDirectory(
@@ -70,26 +71,26 @@ class SegmentTarget(ABC):
         if META_PROPERTIES_FILE in listing:
             read_meta_properties(directory.store, directory.root)
         if listing and not any(self._shows_log_directory(name) for name in listing):
-            LogDirs.open(directory.root, directory.storage)  # raises if nothing there is Kafka's
+            LogDirs.open(directory.root, directory.storage)  # raises if no file in it is Kafka's
 
     def _shows_log_directory(self, name: str) -> bool:
         """Return True if only a log directory has an entry of that name."""
         if name in (META_PROPERTIES_FILE, names.LOCK_FILE) or name.startswith(_FILES_OF_SINK):
             return True
-        # On a disk, names like broker-0 are looked into: the directory may be the parent of log directories.
+        # On a disk a name like broker-0 does not decide: it may be a log directory, and this one its parent.
         return self.directory.store.remote and names.parse_partition_dir(name) is not None
 
     def locked(self) -> AbstractContextManager[None]:
-        """Hold the locks of the directory; on a disk only.
+        """Return a context that holds the locks of the directory. A bucket has no locks.
 
         Raises:
-            LogDirLocked: If another sink holds them for too long.
-            BrokerOwnsDirectory: If a broker holds them.
+            LogDirLocked: If another sink holds a lock for too long.
+            BrokerOwnsDirectory: If a broker holds a lock.
         """
         return nullcontext()
 
     def begin_job(self, job: str, stream: str | None) -> None:  # noqa: B027
-        """Record that the job is open, so that its files are not taken for a dead job's. stream: see jobs.Job."""
+        """Record that the job is open, so that its files do not count as those of a dead job. stream: see jobs.Job."""
 
     @abstractmethod
     def stage(self, job: str) -> Stage:
@@ -102,8 +103,8 @@ class SegmentTarget(ABC):
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
         """Return the jobs to end after a micro-batch.
 
-        They are the job of the writer that committed or aborted it, which staged nothing, and the jobs of the same
-        stream whose tasks did not report to a commit or abort.
+        They are the job of the writer that committed or aborted the micro-batch, which staged no file itself, and jobs
+        of the same stream whose tasks did not report to any commit or abort.
         """
         return []
 
@@ -122,7 +123,7 @@ class SegmentTarget(ABC):
 
     @abstractmethod
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        """Return the partition directories of every kind; none if the log directory is missing."""
+        """Return the partition directories of every kind (DirKind); none if the log directory is missing."""
 
     def topics(self) -> dict[str, list[int]]:
         """Return the sorted partitions of each topic, by live partition directories."""
@@ -133,10 +134,16 @@ class SegmentTarget(ABC):
         return {topic: sorted(partitions) for topic, partitions in topics.items()}
 
     def ends(
-        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], newest: CommitRecord
+        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], last_record: CommitRecord
     ) -> dict[TopicPartition, PartitionEnd]:
-        """Return the append position of each partition. newest: the last commit."""
-        last = {key: own[-1] for key, own in newest.by_partition().items()}
+        """Return the append position of each partition.
+
+        Args:
+            keys: The partitions.
+            existing: Partitions of each existing topic.
+            last_record: Record of the last commit.
+        """
+        last = {key: own[-1] for key, own in last_record.segments_by_partition().items()}
         checkpoints = Checkpoints()
 
         def end(topic: str, partition: int) -> PartitionEnd:
@@ -157,7 +164,9 @@ class SegmentTarget(ABC):
         """Return the append position of a partition. On a disk, recover its log first.
 
         Args:
-            last: The partition's last segment by the newest commit.
+            location: Location of the partition.
+            last: The last segment that the last commit wrote to the partition, None if it wrote none.
+            checkpoints: Checkpoints that were read before.
 
         Raises:
             CorruptLog, UnsupportedFormat: If only a broker may repair the log. No record was removed.
@@ -166,11 +175,14 @@ class SegmentTarget(ABC):
 
     @abstractmethod
     def prepare(self, record: CommitRecord) -> None:
-        """Ensure, before a record is put, that everything it names is there and on disk."""
+        """Ensure, before a record is put, that the staged files it names are complete and on disk."""
 
     @abstractmethod
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Return the rest of a commit whose writer died; with new offsets where another writer has appended since."""
+        """Return the unpublished rest of a commit whose writer died.
+
+        Segments have new offsets in partitions to which another writer has appended since.
+        """
 
     def warn_deleted(self, segments: Sequence[PlannedSegment]) -> None:
         """Log that a partition was deleted before these segments of a commit were published."""
@@ -179,7 +191,12 @@ class SegmentTarget(ABC):
 
     @abstractmethod
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """Make all partitions of a topic. filled: partitions that get segments next."""
+        """Make all partitions of a topic.
+
+        Args:
+            topic: The topic.
+            filled: Partitions to which segments of the same commit are published next.
+        """
 
     @abstractmethod
     def publish_segment(self, segment: PlannedSegment) -> None:
@@ -192,10 +209,10 @@ class SegmentTarget(ABC):
     def sync_published(self, segment: PlannedSegment) -> None:  # noqa: B027
         """Wait until the names of a published segment are on disk, so that no later one survives a crash without it."""
 
-    def in_the_way(self, segment: PlannedSegment, hint: str) -> CorruptLog:
-        """Return the error for a foreign segment at the offset of a planned one."""
+    def conflict(self, segment: PlannedSegment, hint: str) -> CorruptLog:
+        """Return the error for a segment of another program at the base offset of a planned segment."""
         return CorruptLog(
-            f"there is a segment where offset {segment.base_offset} was to be written",
+            f"another program has written a segment at offset {segment.base_offset}, where the sink was to write",
             topic_partition=segment.directory,
             path=self.directory.path(segment.file(names.LOG_SUFFIX)),
             hint=hint,
@@ -209,4 +226,4 @@ def check_cleaned(log: PartitionLog, hint: str) -> None:
     """Raise CorruptLog if a cleaning of the log was interrupted."""
     for name in log.names:
         if name.endswith((names.SWAP_SUFFIX, names.CLEANED_SUFFIX)) and names.parse_segment_file(name):
-            raise CorruptLog(f"{name} is left from a cleaning that was not finished", path=log.directory, hint=hint)
+            raise CorruptLog(f"{name} is left over from an interrupted cleaning", path=log.directory, hint=hint)

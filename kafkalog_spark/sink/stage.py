@@ -1,4 +1,4 @@
-"""Staging area of a task: files with whole record batches, which a commit makes segments of."""
+"""Interface of the staging area of a task: files with whole record batches, which become segments at the commit."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Protocol
 class Stage(Protocol):
     """Staged files of one task attempt. All methods raise OSError."""
 
-    piece_bytes: int  # most bytes of a file
-    held_bytes: int  # most bytes of all unfinished files
+    piece_bytes: int  # maximum size of a file
+    held_bytes: int  # maximum size of all unfinished files together
 
     def begin(self, task: int, attempt: str, number: int) -> str:
         """Begin a file and return its name, relative to the log directory. Raises JobEnded."""
@@ -18,7 +18,7 @@ class Stage(Protocol):
         """Append `data`, which the caller may reuse on return."""
 
     def finish(self, name: str) -> None:
-        """Tell that the file is complete."""
+        """Mark the file as complete: no data is appended any more."""
 
     def close(self) -> None:
         """Wait until all finished files are stored."""

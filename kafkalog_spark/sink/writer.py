@@ -1,7 +1,7 @@
-"""Spark's writers of files: of batches and of micro-batches.
+"""Spark's writers of segment files, for batches and for micro-batches.
 
 Spark makes a writer on the driver for each write or micro-batch and pickles it into the tasks. For commit and abort it
-pickles a batch's writer, but makes a stream's writer again, which learns the job from the tasks' messages.
+pickles the writer of a batch again, but makes a new writer for a stream, which finds the job in the tasks' messages.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class _FileWriter:
-    """Write that was opened on the driver. Small when pickled."""
+    """Base class of the writers. Opens a job on the driver, and writes rows in tasks. Small when pickled."""
 
     def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
         """Check the columns, and open a job. Raises OptionError, and as Committer.open_job."""
         self.options = options
-        self.columns = sink_columns(schema, options.topic, options.encoded)
+        self.columns = sink_columns(schema, options.topic, options.formats)
         assert options.path is not None
         self.committer = committer_of(options.path, options.storage)
         self.job = self.committer.open_job(stream)
-        self.made_ms = time.time_ns() // 1_000_000
+        self.begun_ms = time.time_ns() // 1_000_000
 
     @shorten_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -50,7 +50,7 @@ class _FileWriter:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        attempt = TaskAttempt(self.job, task, self.made_ms, query)
+        attempt = TaskAttempt(self.job, task, self.begun_ms, query)
         writer = TaskWriter(self.committer, self.options, self.columns.record, attempt)
         return writer.run(self.columns.rows(iterator))
 
@@ -86,10 +86,15 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
         tasks = _manifests(messages)
         jobs = {(task.attempt.job, task.attempt.query) for task in tasks}
         if len(jobs) > 1:
-            raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
+            raise KafkalogError(
+                f"the tasks of micro-batch {batchId} belong to several writes: {sorted(map(str, jobs))}"
+            )
         for job, query in jobs:
             if query is None:
-                raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
+                raise KafkalogError(
+                    f"Spark gave the tasks no query ID ({_QUERY_ID}), without which a micro-batch cannot be written "
+                    "exactly once"
+                )
             self.committer.commit(job, tasks, self.options.segment_bytes, query, batchId)
         self.committer.end(self.job, self._stream)
 
@@ -103,8 +108,9 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
     """Return a key that is the same for all micro-batches and starts of a query, and differs between queries.
 
-    Queries do not share a checkpoint, so options with a checkpoint identify one. None without that option, since two
-    queries may have the same options then; files that killed tasks staged stay until the driver ends.
+    Queries do not share a checkpoint, so options that include a checkpoint location identify a query. Without it two
+    queries may have the same options, and the key is None: staged files of killed tasks then stay until the driver
+    ends.
     """
     if options.checkpoint_location is None:
         return None

@@ -1,4 +1,4 @@
-"""Batch reader of records, as Spark calls it: `partitions` on the driver, `read` in tasks with a pickled copy."""
+"""Batch reader of records. Spark calls `partitions` on the driver, and `read` of a pickled copy in tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafkalog_spark.source.batch_task import read_batch_task
 from kafkalog_spark.source.filters import split_filters
 from kafkalog_spark.source.planning import check_scan_bytes, plan
-from kafkalog_spark.source.pushdown import takes_filters
+from kafkalog_spark.source.pushdown import applies_filters
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.task_packing import tasks_of
@@ -32,9 +32,9 @@ class KafkaLogBatchReader(DataSourceReader):
     def pushFilters(self) -> _PushFilters:  # type: ignore[override]
         return _PushFilters(self)
 
-    def take_filters(self, filters: list[Filter]) -> list[Filter]:
-        """Keep the filters that the read applies to every row; return those that Spark has to apply."""
-        if not takes_filters(self._options):
+    def accept_filters(self, filters: list[Filter]) -> list[Filter]:
+        """Store the filters that the read applies, and return those that Spark has to apply."""
+        if not applies_filters(self._options):
             return filters
         split = split_filters(filters)
         self._filter = split.row_filter
@@ -65,4 +65,4 @@ class _PushFilters:
         self.__func__: Any = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._reader.take_filters(filters)
+        return self._reader.accept_filters(filters)

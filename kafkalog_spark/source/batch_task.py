@@ -1,4 +1,4 @@
-"""A task of a batch query: for each of its splits, opens the log, resolves the range again and scans it."""
+"""Task of a batch query. For each split it opens the log, resolves the late-bound sides of the range, and scans it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.source.log_bounds import resolve_split
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.range_scan import DamageRange, scan_range
+from kafkalog_spark.source.range_scan import RangePosition, scan_range
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
@@ -40,10 +40,16 @@ def _scan_split(
         start = tail_start(log, offsets.start, offsets.end, options.tail, request)
         start_is_earliest = offsets.start_is_earliest and start == offsets.start
         offsets = replace(offsets, start=start, start_is_earliest=start_is_earliest)
-    # The planned range does not narrow a late-bound end by the row filter.
+    # The planner has not narrowed a late-bound end by the row filter.
     start, end = max(offsets.start, row_filter.offset_from), min(offsets.end, row_filter.offset_until)
     offsets = replace(offsets, start=start, end=end)
-    damage = DamageRange(split.is_first, split.range.end_is_latest) if options.reports_damage else None
+    position = RangePosition(split.is_first, split.range.end_is_latest) if options.reports_damage else None
     yield from scan_range(
-        log, offsets, request, split.hint, buffers, fail_on_data_loss=options.fail_on_data_loss, damage=damage
+        log,
+        offsets,
+        request,
+        split.hint,
+        buffers,
+        fail_on_data_loss=options.fail_on_data_loss,
+        damage_position=position,
     )

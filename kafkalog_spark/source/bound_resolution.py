@@ -1,4 +1,4 @@
-"""Resolution of the bounds of a read to offset ranges: rules on values, without I/O.
+"""Resolution of the bounds of a read to offset ranges. No I/O: `log_bounds` opens the logs.
 
 The planner resolves the bounds of the options with `resolve_bounds`, and a task the late-bound sides of its range with
 `rebind`. Rules and messages are those of Spark's Kafka connector
@@ -16,7 +16,7 @@ from kafkalog_spark.source.bounds import EARLIEST, LATEST, Bound
 from kafkalog_spark.source.data_loss import MAY_BE_LOST
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.options import NoMatch
-from kafkalog_spark.source.topic_partitions import TopicPartition, cut_text, set_text, tp_text
+from kafkalog_spark.source.topic_partitions import TopicPartition, names_text, set_text, tp_text
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ class LogBounds:
 
     Attributes:
         log_start: The log start offset.
-        log_end: Where a reader stops: the log end offset, with read_committed the last stable offset. If the end of the
-            read is fixed, it may be any offset of the log at or above that end.
+        log_end: Offset at which a reader stops: the log end offset; with read_committed the last stable offset. If the
+            end of the read is fixed, it may be any offset of the log at or above that end.
         offset_for_timestamp: Returns the first offset whose record has a timestamp >= the given one (ms), or None.
     """
 
@@ -46,17 +46,17 @@ def resolve_bounds(
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """Return a range for every partition of `logs`, by topic and partition. Ranges may be empty.
+    """Return a range for every partition of `logs`, sorted by topic and partition. Ranges may be empty.
 
-    Timestamps are looked up once, here, as in the connector. An end timestamp later than every record means the end of
-    the log as it is now.
+    Timestamps are looked up only here, as in the connector. An end timestamp later than every record means the present
+    end of the log.
 
     Args:
         start: Start of the read.
         end: End of the read.
         logs: Bounds of the log of each partition that is read.
         assigned: The partitions that the bounds must name; by default those of `logs`.
-        on_no_match: What a start timestamp later than every record means: an error, or the end of the log.
+        on_no_match: Meaning of a start timestamp later than every record: an error, or the end of the log.
         fail_on_data_loss: Raise DataLoss if the log does not hold the range.
 
     Raises:
@@ -82,19 +82,19 @@ def resolve_bounds(
         end_offset = _resolve(ends[tp], end.by_time, log)
         if end_offset is None:
             end_offset = log.log_end
-        # A side that is given by timestamp is never late-bound, not even without a match: the log may hold records
-        # beyond the wanted end later.
-        earliest = starts[tp] == EARLIEST and not start.by_time
-        latest = ends[tp] == LATEST and not end.by_time
-        offsets = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
+        # A side that is given by timestamp is never late-bound, even if no record matches: records beyond the requested
+        # end may be appended later.
+        is_earliest = starts[tp] == EARLIEST and not start.by_time
+        is_latest = ends[tp] == LATEST and not end.by_time
+        offsets = OffsetRange(*tp, start_offset, end_offset, is_earliest, is_latest, from_earliest=is_earliest)
         ranges.append(_in_log(offsets, log, fail_on_data_loss))
     return ranges
 
 
 def rebind(offsets: OffsetRange, log: LogBounds, *, fail_on_data_loss: bool = True) -> OffsetRange:
-    """Return a planned range as it is to be read now: late-bound sides are the present start and end of the log.
+    """Return a planned range with its late-bound sides set to the present start and end of the log.
 
-    A range from earliest that retention has deleted altogether is empty.
+    A range from earliest whose records retention has deleted is empty.
 
     Raises:
         OffsetOutOfRange: If the log now ends before the start.
@@ -111,9 +111,9 @@ def rebind(offsets: OffsetRange, log: LogBounds, *, fail_on_data_loss: bool = Tr
 
 
 def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
-    """Return `offsets` within [log_start, log_end].
+    """Return the part of `offsets` within [log_start, log_end].
 
-    An empty range loses nothing: `KafkaOffsetRangeCalculator` drops it before a consumer sees it.
+    An empty range is returned unchanged, because no record of it is lost (`KafkaOffsetRangeCalculator` drops it).
 
     Raises:
         DataLoss: If the range is not within the log, with `fail_on_data_loss`.
@@ -137,38 +137,40 @@ def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: 
     _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
     end = min(offsets.end, log_end)
     start = max(offsets.start, log_start)
-    if start >= end:  # the log holds none of it
+    if start >= end:  # no offset of the range is in the log
         start = end = min(max(offsets.start, log_start), log_end)
     return replace(offsets, start=start, end=end)
 
 
 def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
     """Return the offset (perhaps LATEST or EARLIEST) or timestamp that a bound gives each assigned partition."""
-    numbers, missing_topics = bound.numbers(assigned)
-    if numbers.keys() == set(assigned) and not missing_topics:
+    numbers, unassigned_topics = bound.by_partition(assigned)
+    if numbers.keys() == set(assigned) and not unassigned_topics:
         return numbers
     if bound.by_time:
-        what = (
+        sentence = (
             f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. Maybe topic "
             "partitions are created or deleted while the query is running, or you didn't specify all the partitions."
         )
     else:
-        what = (
+        sentence = (
             f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic partitions are "
             "created or deleted while the query is running. Use -1 for latest, -2 for earliest."
         )
-    unnamed, others = set(assigned) - numbers.keys(), numbers.keys() - set(assigned)
-    unknown = [*sorted(missing_topics), *map(tp_text, sorted(others))]
-    hint = []
-    if unnamed:
-        hint.append(f"not specified: {set_text(unnamed)}")
-    if unknown:
-        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
-    raise OptionError(f"{what} Specified: {set_text(numbers)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
+    unspecified, unassigned = set(assigned) - numbers.keys(), numbers.keys() - set(assigned)
+    hints = []
+    if unspecified:
+        hints.append(f"not specified: {set_text(unspecified)}")
+    if unassigned or unassigned_topics:
+        names = [*sorted(unassigned_topics), *map(tp_text, sorted(unassigned))]
+        hints.append(f"not in the log directory, or not subscribed to: {names_text(names)}")
+    raise OptionError(
+        f"{sentence} Specified: {set_text(numbers)} Assigned: {set_text(assigned)}", hint="; ".join(hints)
+    )
 
 
 def _resolve(number: int, by_time: bool, log: LogBounds) -> int | None:
-    """Return the offset of one side, None for a timestamp without a match."""
+    """Return the offset for a number of a bound; None for a timestamp without a match."""
     if number == EARLIEST:
         return log.log_start
     if number == LATEST:
@@ -183,7 +185,7 @@ def _resolve(number: int, by_time: bool, log: LogBounds) -> int | None:
 
 
 def _in_log(offsets: OffsetRange, log: LogBounds, fail_on_data_loss: bool) -> OffsetRange:
-    """Return a resolved range as far as the log holds it. Raises OffsetOutOfRange, DataLoss."""
+    """Return the part of a resolved range that is in the log. Raises OffsetOutOfRange, DataLoss."""
     if offsets.start > offsets.end:
         raise OffsetOutOfRange(
             f"The resolved start offset {offsets.start} is greater than the resolved end offset {offsets.end} "

@@ -1,9 +1,10 @@
-"""Start and end of a read, as the options name them, before they are resolved in a log."""
+"""Start and end of a read as the options give them, before they are resolved to offsets of a log."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.topic_partitions import TopicPartition, set_text, tp_text
@@ -13,16 +14,30 @@ EARLIEST = -2
 """Kafka's numbers for the end and the start of a log in ListOffsets, both as an offset and as a timestamp."""
 
 
+class PartitionNumbers(NamedTuple):
+    """Numbers of a bound by partition.
+
+    Attributes:
+        numbers: Number of each partition that is assigned, or that the bound names.
+        unassigned_topics: Topics that the bound names as a whole and of which no partition is assigned.
+    """
+
+    numbers: Mapping[TopicPartition, int]
+    unassigned_topics: set[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Start or end of a read (Spark: `KafkaOffsetRangeLimit`). `bound_resolution` resolves it in a log.
+    """Start or end of a read (Spark: `KafkaOffsetRangeLimit`). `bound_resolution` resolves it to offsets.
+
+    A number is an offset or, with `by_time`, a timestamp. A timestamp stands for the first offset whose record has at
+    least that timestamp.
 
     Attributes:
         of_all: Number for every partition; None if `partitions` and `topics` have the numbers.
         partitions: Number by partition.
         topics: Number by topic, for all its partitions.
-        by_time: True if the numbers are timestamps (ms), each for the first offset with at least that timestamp;
-            False if they are offsets.
+        by_time: True if the numbers are timestamps (ms), False if they are offsets.
     """
 
     of_all: int | None = None
@@ -34,16 +49,17 @@ class Bound:
     def named_topics(self) -> set[str]:
         return {*self.topics, *(topic for topic, _ in self.partitions)}
 
-    def numbers(self, assigned: Collection[TopicPartition]) -> tuple[Mapping[TopicPartition, int], set[str]]:
-        """Return the number of each assigned or named partition, and the topics of which no partition is assigned."""
+    def by_partition(self, assigned: Collection[TopicPartition]) -> PartitionNumbers:
+        """Return the numbers of the assigned partitions, and of others that the bound names."""
         if self.of_all is not None:
-            return dict.fromkeys(assigned, self.of_all), set()
-        of_topics = {tp: self.topics[tp[0]] for tp in assigned if tp[0] in self.topics}
-        return of_topics | dict(self.partitions), self.topics.keys() - {topic for topic, _ in assigned}
+            return PartitionNumbers(dict.fromkeys(assigned, self.of_all), set())
+        from_topics = {tp: self.topics[tp[0]] for tp in assigned if tp[0] in self.topics}
+        assigned_topics = {topic for topic, _ in assigned}
+        return PartitionNumbers(from_topics | dict(self.partitions), self.topics.keys() - assigned_topics)
 
 
 AT_EARLIEST, AT_LATEST = Bound(EARLIEST), Bound(LATEST)
-"""Late-bound: resolved again at every action. The end is the log end offset, with read_committed the LSO."""
+"""Late-bound: resolved again at every action. The end is the log end offset; with read_committed it is the LSO."""
 
 
 def check_bounds_agree(start: Bound, end: Bound) -> None:
@@ -54,9 +70,9 @@ def check_bounds_agree(start: Bound, end: Bound) -> None:
     if start.by_time != end.by_time or start.of_all is not None or end.of_all is not None:
         return
     kind, starts, ends = "timestamp" if start.by_time else "offset", start.partitions, end.partitions
-    whole = {*start.topics, *end.topics}
-    only_here = {tp for tp in starts.keys() ^ ends.keys() if tp[0] not in whole}
-    if only_here or start.named_topics != end.named_topics:
+    whole_topics = {*start.topics, *end.topics}
+    in_one_bound_only = {tp for tp in starts.keys() ^ ends.keys() if tp[0] not in whole_topics}
+    if in_one_bound_only or start.named_topics != end.named_topics:
         raise OptionError(
             "The specified start offset and end offset should have the same topic-partitions. "
             f"Topic-partitions for start offset: {set_text(starts, start.topics)}, "

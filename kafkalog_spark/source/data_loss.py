@@ -1,6 +1,6 @@
-"""Errors for data that a query would miss.
+"""Errors for records that a query would miss.
 
-Cases and wording are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
+The cases and their wording are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
 `KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets`).
 """
 
@@ -35,16 +35,16 @@ def partitions_deleted(partitions: Collection[TopicPartition], not_read: Collect
 
     Args:
         partitions: The partitions that the query no longer finds.
-        not_read: Those of them that still exist, but that the query does not read.
+        not_read: Those of `partitions` that still exist, but are not part of the query's subscription.
     """
-    what = f"Partitions {set_text(partitions)} have been deleted."
+    reason = f"Partitions {set_text(partitions)} have been deleted."
     hint = None
     if not_read:
         hint = (
-            f"the log directory holds {set_text(not_read)}, which the query does not read: is the checkpoint that of "
-            "a query of other topics?"
+            f"the log directory holds {set_text(not_read)}, which the query does not read: does the checkpoint belong "
+            "to a query of other topics?"
         )
-    return DataLoss(MAY_BE_LOST.format("streaming query") + what, hint=hint)
+    return DataLoss(MAY_BE_LOST.format("streaming query") + reason, hint=hint)
 
 
 def offset_changed(tp: TopicPartition, before: int, now: int) -> str:

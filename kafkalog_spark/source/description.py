@@ -1,4 +1,4 @@
-"""Description of a batch read: the offset range of every partition, and the directory that it is read from."""
+"""Description of a batch read: the offset range of each partition, and the directory from which it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalog_spark.source.topic_partitions import tp_text
 
 @dataclass(frozen=True)
 class Description:
-    """Offset range of every partition, with the directory that it is read from. `str` has a line for each.
+    """Offset range of each partition, and its directory. The text (`str`) has one line for each partition:
 
     2 partitions of 1 topic, at most 1,250 records
     orders-0  offsets 1000 to 2000  /data/kafka-logs/orders-0
@@ -25,14 +25,14 @@ class Description:
     """
 
     partitions: Sequence[PartitionRange]
-    most_records: int | None = None  # of each range
+    tail: int | None = None  # largest number of records of each range
 
     def __str__(self) -> str:
         ranges = [partition.range for partition in self.partitions]
         topics = {each.topic for each in ranges}
-        records = sum(min(each.size, self.most_records or each.size) for each in ranges)
-        counts = f"{_number(len(self.partitions), 'partition')} of {_number(len(topics), 'topic')}"
-        lines = [f"{counts}, at most {_number(records, 'record')}"]
+        records = sum(min(each.size, self.tail or each.size) for each in ranges)
+        counts = f"{_counted(len(self.partitions), 'partition')} of {_counted(len(topics), 'topic')}"
+        lines = [f"{counts}, at most {_counted(records, 'record')}"]
         table = [
             (tp_text(each.topic_partition), f"offsets {each.range.start} to {each.range.end}", each.log.directory)
             for each in self.partitions
@@ -43,24 +43,25 @@ class Description:
 
 
 def describe(path: str | os.PathLike[str], **options: object) -> Description:
-    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now.
+    """Describe the ranges that `spark.read.format("kafkalog").options(**options).load(path)` would read now.
 
-    Needs no session and reads no records. Spark itself shows neither path nor topics nor offsets of a Python source, in
-    explain() or in its UI.
+    Needs no session and reads no records. For a Python source, Spark's explain() and UI show neither path nor topics
+    nor offsets.
 
     Args:
         path: The log directory.
         **options: Options of the read; True and False become `true` and `false`.
 
     Raises:
-        KafkalogError: What the query would raise.
+        KafkalogError: The error that the query would raise.
     """
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:
-        raise OptionError(f"describe is of records, not of the table '{parsed.table.table}'")
-    return Description(plan_ranges(parsed, open_log_dirs(parsed), RowFilter()), parsed.most_records)
+        raise OptionError(f"describe() covers records, not the table '{parsed.table.table}'")
+    return Description(plan_ranges(parsed, open_log_dirs(parsed), RowFilter()), parsed.tail)
 
 
-def _number(count: int, noun: str) -> str:
+def _counted(count: int, noun: str) -> str:
+    """Return "1 topic" or "2 topics"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

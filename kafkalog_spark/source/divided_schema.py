@@ -1,4 +1,4 @@
-"""A schema with decoded fields, divided into Kafka's columns and the fields of values and keys."""
+"""Division of a schema into Kafka's columns and decoded fields of values and keys."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _NOT_DECODED = (
 )  # fmt: skip
 
 WHOLE_STRUCT = -1
-"""Position of a struct of all decoded fields of a side."""
+"""Position of the struct of all decoded fields of a side."""
 
 
 class ColumnOrigin(NamedTuple):
-    """Where a column of the result comes from: a column of the scan, or a decoded field of a side.
+    """Origin of a column of the result: a column of the scan, or decoded fields of a side.
 
     Attributes:
         side: "value" or "key"; None for a column of the scan.
-        position: Position of the column or field, or WHOLE_STRUCT.
+        position: Index of the column or field, or WHOLE_STRUCT.
     """
 
     side: str | None
@@ -34,7 +34,13 @@ class ColumnOrigin(NamedTuple):
 
 
 class DividedSchema(NamedTuple):
-    """A schema divided into Kafka's columns and decoded fields by side, and the origin of each of its columns."""
+    """A schema divided by the origin of its columns.
+
+    Attributes:
+        plain: Kafka's columns.
+        decoded: Decoded fields by side.
+        origins: Origin of each column of the schema.
+    """
 
     plain: list[StructField]
     decoded: dict[str, list[pa.Field]]
@@ -42,17 +48,17 @@ class DividedSchema(NamedTuple):
 
 
 def divide_schema(options: ReadOptions, schema: StructType, target: pa.Schema) -> DividedSchema:
-    """Divide a schema of a read with formats.
+    """Divide the schema of a read with formats.
 
     Args:
         options: Options of the read.
         schema: The schema.
-        target: The schema in Arrow's types.
+        target: The same schema in Arrow's types.
 
     Raises:
         OptionError: For a column that cannot be decoded, or whose name is ambiguous.
     """
-    flat = next(iter(options.formats))
+    default_side = next(iter(options.formats))  # side of the fields that are not in a struct
     plain: list[StructField] = []
     decoded: dict[str, list[pa.Field]] = {}
     origins: list[ColumnOrigin] = []
@@ -67,22 +73,22 @@ def divide_schema(options: ReadOptions, schema: StructType, target: pa.Schema) -
             # A column with a Kafka name and another type is most likely meant to be a field of the values.
             if kind != ours and not may_be_text and name not in DAMAGE_COLUMN_TYPES:
                 raise OptionError(
-                    f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",
-                    hint=f"a field '{field.name}' of the {flat}s is read inside a struct: "
-                    f"{flat} struct<{field.name}: {kind}>",
+                    f"the schema's column '{field.name}' is {kind}, but Kafka's own column of that name is {ours}",
+                    hint=f"a field '{field.name}' of the {default_side}s is read inside a struct: "
+                    f"{default_side} struct<{field.name}: {kind}>",
                 )
             origins.append(ColumnOrigin(None, len(plain)))
             plain.append(field)
         else:
             _check_decoded(field)
-            fields = decoded.setdefault(flat, [])
-            origins.append(ColumnOrigin(flat, len(fields)))
+            fields = decoded.setdefault(default_side, [])
+            origins.append(ColumnOrigin(default_side, len(fields)))
             fields.append(arrow)
     for side, position in origins:
         if position == WHOLE_STRUCT and any(other == side and field >= 0 for other, field in origins):
             raise OptionError(
-                f"the schema has a struct '{side}', and columns of the {side}s beside it",
-                hint="put them into the struct",
+                f"the schema has a struct '{side}', and also fields of the {side}s outside of it",
+                hint="move these fields into the struct",
             )
     return DividedSchema(plain, decoded, origins)
 
@@ -96,7 +102,9 @@ def _check_decoded(field: StructField, within: str = "") -> None:
 
 def _check_type(kind: DataType, path: str) -> None:
     if type(kind).__name__ in _NOT_DECODED or type(kind).__name__.endswith("UDT"):
-        raise OptionError(f"the schema's column '{path}' is {kind.simpleString()}, which is not decoded here")
+        raise OptionError(
+            f"the schema's column '{path}' is {kind.simpleString()}, a type that kafkalog does not decode"
+        )
     if isinstance(kind, StructType):
         for field in kind.fields:
             _check_decoded(field, f"{path}.")

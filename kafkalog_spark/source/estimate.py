@@ -46,7 +46,7 @@ class PartitionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Sums over the partitions. `str` has a line for each partition, and one for the sums."""
+    """Sums over the partitions. The text (`str`) has one line for each partition, and one for the sums."""
 
     segments: int
     size: int
@@ -64,11 +64,13 @@ class Estimate:
 def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]) -> Estimate:
     """Estimate a batch read of these log directories.
 
-    Covers every topic that is not internal if no option names topics.
+    Args:
+        paths: The log directories. options: Options of the read. If none of them names topics, the estimate covers all
+        topics that are not internal.
 
     Raises:
-        OptionError: For options that have no meaning in an estimate.
-        KafkalogError: What planning the read raises.
+        OptionError: For an option that has no meaning in an estimate.
+        KafkalogError: As `plan_ranges`.
     """
     given = {name.lower() for name in options}
     # A read that maxScanBytes cannot limit cannot be estimated either.
@@ -77,7 +79,7 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
             raise OptionError(f"option '{name}' has no meaning in an estimate, which is about a range of records")
     texts = {"paths": json.dumps([os.fspath(path) for path in paths]), **options}
     if "mode" not in given:
-        texts["mode"] = "DROPMALFORMED"  # the end of a damaged log is needed, not an error
+        texts["mode"] = "DROPMALFORMED"  # a damaged log is estimated, too
     if not given & {option.name.lower() for option in SUBSCRIPTION_OPTIONS}:
         texts["allTopics"] = "true"
     parsed = parse_read_options(texts)
@@ -89,12 +91,13 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
         PartitionEstimate(
             *each.topic_partition, each.start, each.end, len(segments), sizes[each.topic_partition], each.size
         )
-        for each, segments in ((one.partition.range, one.segments) for one in planned)
+        for each, segments in ((planned_range.partition.range, planned_range.segments) for planned_range in planned)
     ]  # fmt: skip
-    count, records = sum(one.segments for one in partitions), sum(one.records for one in partitions)
-    return Estimate(count, sizes.total(), records, partitions)
+    segment_count = sum(partition.segments for partition in partitions)
+    records = sum(partition.records for partition in partitions)
+    return Estimate(segment_count, sizes.total(), records, partitions)
 
 
-def _amounts(part: PartitionEstimate | Estimate) -> str:
-    size = f"{part.size} bytes of .log files ({part.size / 1e9:.3f} GB)"
-    return f"{part.segments} segments, {size}, at most {part.records} records"
+def _amounts(estimate: PartitionEstimate | Estimate) -> str:
+    size = f"{estimate.size} bytes of .log files ({estimate.size / 1e9:.3f} GB)"
+    return f"{estimate.segments} segments, {size}, at most {estimate.records} records"

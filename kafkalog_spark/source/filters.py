@@ -1,7 +1,7 @@
 """Translation of the filters that Spark pushes, on offset, timestamp, partition and topic, to a `RowFilter`.
 
-Spark does not apply a filter again that a source accepts. So a filter is accepted only if it has exactly the same
-effect here on every row. All others are left to Spark.
+If a source accepts a filter, Spark does not apply it again. So a filter is accepted only if the RowFilter selects
+exactly the same rows. All other filters are left to Spark.
 """
 
 from __future__ import annotations
@@ -22,50 +22,55 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = {name.lower(): name for name in ("topic", "partition", "offset", "timestamp", "timestampType")}
-"""Columns that are never null, by lower-case name: the schema of a query may have any case."""
+"""Columns that are never null, by lower-case name, because a user's schema may have names in any case."""
 
 _EXACT_DOUBLE = 2**53
-"""Below this, Spark's comparison of a bigint with a double is exact."""
+"""Magnitude below which Spark's comparison of a bigint with a double is exact."""
 _NEGATED = {
     "GreaterThan": "LessThanOrEqual",
     "LessThan": "GreaterThanOrEqual",
     "LessThanOrEqual": "GreaterThan",
     "GreaterThanOrEqual": "LessThan",
 }
-"""Comparison that is true exactly if another one is false."""
+"""Negation of each comparison."""
 _MAX_DECIMAL_DIGITS = 40  # Spark's decimals have at most 38
 
 
 class SplitFilters(NamedTuple):
-    """The filters that the read applies, and those that Spark must apply: the same objects, in the order given."""
+    """Pushed filters, divided.
+
+    Attributes:
+        row_filter: Filters that the read applies.
+        residual: Filters that Spark must apply: the objects that it has pushed, in their order.
+    """
 
     row_filter: RowFilter
     residual: list[Filter]
 
 
 def split_filters(filters: Iterable[Filter]) -> SplitFilters:
-    """Split pushed filters, all of which must hold.
+    """Divide pushed filters, which Spark combines with AND.
 
-    Filters are left to Spark unless their constants can be converted exactly: integers, integral strings, Decimals,
-    floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone.
+    A filter is left to Spark unless its constants can be converted exactly: integers, integral strings, Decimals,
+    floats of a magnitude below 2**53, and for `timestamp` datetimes with a time zone.
     """
-    row_filter, unsupported = RowFilter(), []
+    row_filter, residual = RowFilter(), []
     for pushed in filters:
         narrowed = _narrow(row_filter, pushed)
         if narrowed is None:
-            unsupported.append(pushed)
+            residual.append(pushed)
         else:
             row_filter = narrowed
-    return SplitFilters(row_filter, unsupported)
+    return SplitFilters(row_filter, residual)
 
 
 def _narrow(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
-    """Return the filter narrowed by another condition, None if that cannot be expressed exactly."""
+    """Return the row filter narrowed by a pushed filter; None if it cannot be expressed exactly."""
     from pyspark.sql import datasource as spark
 
     negated = False
     while type(pushed) is spark.Not:
-        # The accepted columns are never null, so Not is plain negation.
+        # The accepted columns are never null, so Not is a negation without a third value.
         negated, pushed = not negated, pushed.child
     attribute = getattr(pushed, "attribute", None)
     if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0].lower() not in _NEVER_NULL:
@@ -90,7 +95,7 @@ def _narrow(row_filter: RowFilter, pushed: Filter) -> RowFilter | None:
 
 
 def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
-    """Return the filter narrowed by a condition on "offset" or "timestamp", None if it cannot be expressed exactly."""
+    """Return the row filter narrowed by a condition on "offset" or "timestamp"; None if that cannot be exact."""
     if negated:
         if op not in _NEGATED:
             return None
@@ -121,9 +126,9 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
         listed = set(previous_list) if listed is None else listed.intersection(previous_list)
     chosen = None
     if listed is not None:
-        left = sorted(number for number in listed if low <= number < high)
-        low, high = (left[0], left[-1] + 1) if left else (low, low)
-        chosen = tuple(left) if len(left) > 1 else None
+        remaining = sorted(number for number in listed if low <= number < high)
+        low, high = (remaining[0], remaining[-1] + 1) if remaining else (low, low)
+        chosen = tuple(remaining) if len(remaining) > 1 else None
     narrowed: dict[str, Any] = dict(zip(names, (low, high, chosen), strict=True))
     return replace(row_filter, **narrowed)
 
@@ -142,7 +147,7 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> int | Fraction | None:
-    """Return the exact value of a constant that is compared with an integer column, None if it has none."""
+    """Return the exact value of a constant that is compared with an integer column; None if it cannot be exact."""
     if type(value) is int:
         return value
     if type(value) is float:
@@ -158,11 +163,11 @@ def _number(value: Any) -> int | Fraction | None:
 
 
 def _milliseconds(value: Any) -> Fraction | None:
-    """Return a datetime as exact milliseconds since 1970, None for a naive one, whose time zone is unknown."""
+    """Return a datetime as exact milliseconds since 1970; None for a naive datetime, whose time zone is unknown."""
     # Subclasses are refused: pandas' Timestamp has nanoseconds.
     if type(value) is not datetime or value.utcoffset() is None:
         return None
     try:
         return Fraction((value - _EPOCH) // timedelta(microseconds=1), 1000)
-    except OverflowError:  # a time zone moves the first or last day out of the calendar
+    except OverflowError:  # the time zone moves the first or last day out of the range of datetimes
         return None

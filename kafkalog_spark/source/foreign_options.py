@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _NO_GROUP = "there is no consumer group; see `commitGroup`."
-_NOTHING_FETCHED = "nothing is fetched."
+_NOTHING_FETCHED = "no records are fetched from a broker."
 
 IGNORED_OF_CONNECTOR = {
     "kafka.bootstrap.servers": "no broker is read from; `commitGroup` commits offsets to this cluster.",
@@ -68,7 +68,7 @@ REFUSED = {
     "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
     "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
-"""Options that Spark's Kafka connector refuses as well, with its messages -> the message.
+"""Options that Spark's Kafka connector refuses as well -> its message.
 
-A job that sets one of them expects behaviour that neither source has.
+A job that sets such an option expects behaviour that neither source has.
 """

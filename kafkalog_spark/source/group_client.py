@@ -12,6 +12,7 @@ from kafkalog_spark.source.topic_partitions import TopicPartition
 from kafkalog_spark.spark import librdkafka
 
 REQUEST_SECONDS = 10.0  # timeout of a commit
+
 Errors = Mapping[TopicPartition, str]
 """Errors of a commit by partition."""
 
@@ -25,8 +26,9 @@ class AdminGroupClient:
         def make() -> Any:
             from confluent_kafka.admin import AdminClient
 
-            # Without log_level it would write to stderr at every attempt to connect. Our warning has the same text.
-            return AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
+            # With its default log level the client writes to stderr at every attempt to connect. The warning that
+            # GroupCommitter logs has the same text.
+            return AdminClient({"log_level": 0, **settings, "error_cb": self._on_connection_error})
 
         self._admin = librdkafka.make_client(
             make, "commitGroup", f"{install_hint('producer')} on the driver", "with commitGroup they are librdkafka's"
@@ -35,7 +37,8 @@ class AdminGroupClient:
     def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
         """Send a commit.
 
-        The result of the future is the errors by partition. It raises GroupCommitFailed if the whole commit failed.
+        Returns:
+            A future of the errors by partition. It raises GroupCommitFailed if the whole commit failed.
         """
         from confluent_kafka import ConsumerGroupTopicPartitions
         from confluent_kafka import TopicPartition as KafkaPartition
@@ -50,10 +53,10 @@ class AdminGroupClient:
 
     def last_connection_error(self) -> str:
         """Return the last connection error, which a response does not contain; empty if there is none."""
-        self._admin.poll(0)  # calls _remember for connection errors
+        self._admin.poll(0)  # calls _on_connection_error
         return self._connection_error
 
-    def _remember(self, error: Any) -> None:
+    def _on_connection_error(self, error: Any) -> None:
         self._connection_error = error.str()
 
     @staticmethod

@@ -14,12 +14,12 @@ from kafkalog_spark.source.offsets import Offsets, offsets_of
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.topic_partitions import TopicPartition, tp_text
 
-_SHOWN = 5  # partitions in a line, those furthest behind first
+_SHOWN = 5  # partitions in the text of a lag, the largest lags first
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Offsets that a query is behind latest, by partition: the most records that it has still to read."""
+    """Offsets that a query is behind latest, by partition: an upper bound of the records that it has still to read."""
 
     by_partition: Mapping[TopicPartition, int]
 
@@ -58,11 +58,11 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None, path: str | None =
 
     Args:
         progress: A StreamingQueryProgress, or its JSON as a dict; None for a query without progress.
-        path: The log directory, for the lag now instead of at the start of the batch.
-        **options: Options of the query (subscribe, isolationLevel ...), with `path`.
+        path: The log directory, for the present lag. None for the lag at the start of the batch.
+        **options: Options of the query (subscribe, isolationLevel ...). Only used with `path`.
 
     Raises:
-        KafkalogError: What reading the log directory raises.
+        KafkalogError: As `LiveLogs.look`.
     """
     ends_now = None
     if path is not None:
@@ -106,7 +106,7 @@ class LagListener(StreamingQueryListener):
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets | None:
-    """Return the offsets of a source, None if it has none, or offsets of another kind."""
+    """Return the offsets of a source; None if it has no offsets, or offsets of another source."""
     text = source.get(name)
     if not text:
         return None

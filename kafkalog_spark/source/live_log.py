@@ -1,4 +1,4 @@
-"""A partition of a stream, as it was at the last look."""
+"""State of a partition that a stream reads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kafkalog_spark.source.watch import ListingWatch, Watch
 
 @dataclass(slots=True)
 class LiveLog:
-    """A partition, as it was at the last look.
+    """State of a partition at the last look.
 
     Attributes:
         log: The opened log.
-        topic_id: None before Kafka 2.8.
-        directory: Watch of its directory.
-        segment: Watch of its last segment.
+        topic_id: The topic ID; None before Kafka 2.8.
+        directory: Watch of the partition's directory.
+        segment: Watch of the last segment.
         log_start: Log start offset.
         log_end: End of the log.
-        readers_end: Where a reader stops: the log end offset, with read_committed the LSO.
+        readers_end: Offset at which a reader stops: the log end offset; with read_committed the LSO.
         stable: Walk that finds the LSO.
     """
 

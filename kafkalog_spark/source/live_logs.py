@@ -1,7 +1,7 @@
-"""The partitions of a stream as they are at each trigger. Only changes cost time.
+"""State of a stream's partitions at each trigger. Only changed partitions are opened again.
 
-The search for the end of a log resumes at the last known end (`find_log_end`), so a trigger reads only what was
-appended since: neither whole segments nor indexes.
+The search for the end of a log begins at the last known end (`find_log_end`), so a trigger reads only the batches that
+were appended since, and neither whole segments nor indexes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _log = logging.getLogger(__name__)
 class LiveLogs:
     """The partitions that the options of a stream name. No file stays open.
 
-    quiet: do not log missing partitions or segments.
+    Args:
+        options: Options of the stream.
+        clock_ns: Monotonic clock.
+        quiet: True to log no missing partitions or segments.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class LiveLogs:
     ) -> None:
         self._options = options
         self._clock_ns = clock_ns
-        self._patterns = any(map(roots.is_pattern, options.paths))
+        self._has_patterns = any(map(roots.is_pattern, options.paths))
         self._roots: tuple[Root, ...] = ()
         self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
@@ -61,37 +64,37 @@ class LiveLogs:
         return () if self._dirs is None else self._dirs.locations.keys()
 
     def look(self, may_be_gone: Collection[str] = ()) -> Mapping[TopicPartition, LiveLog]:
-        """Return the partitions as they are now, ordered by topic and partition.
+        """Return the present state of the partitions, sorted by topic and partition.
 
         Args:
-            may_be_gone: Topics that are read and may have been deleted.
+            may_be_gone: Topics that were read before and may have been deleted.
 
         Raises:
-            NotALogDirectory: If a log directory cannot be read. Its partitions do not count as deleted then.
+            NotALogDirectory: If a log directory cannot be read. Its partitions do not count as deleted.
             UnknownPartition: For a named topic that does not exist and is not in `may_be_gone`.
-            CorruptBatch: If the end of a log cannot be told from damage.
+            CorruptBatch: If it is uncertain whether a log ends at a position or is damaged there.
         """
         with requests_logged("a look at the logs of a stream", (root.store for root in self._roots)):
             return self._look(self._clock_ns(), may_be_gone)
 
     def _look(self, now: int, may_be_gone: Collection[str]) -> Mapping[TopicPartition, LiveLog]:
-        dirs = self._listed(now)
+        dirs = self._list_if_changed(now)
         gone = frozenset(may_be_gone)
         if gone not in self._assigned:
             assigned = assigned_partitions(self._options.subscription, dirs.locations, gone)
             self._warn_of_unmatched(dirs)
             self._copies.check(dirs, assigned)
             self._assigned = {gone: assigned}
-        alone = [dirs.locations[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
+        single = [dirs.locations[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
         copies = [location for tp in self._assigned[gone] for location in dirs.copies.get(tp, ())]
-        # Read before the logs: a checkpoint that is read later could be ahead of the log as it was seen.
-        for location in {location.log_dir: location for location in (*alone, *copies)}.values():
+        # Checkpoints are read before the logs: a later checkpoint could be ahead of the log as it was read.
+        for location in {location.log_dir: location for location in (*single, *copies)}.values():
             self._checkpoints.look(location.store, location.log_dir, now)
-            location.checkpointed(NO_HINTS, self._checkpoints)
+            location.with_checkpoints(NO_HINTS, self._checkpoints)
         looked_at = for_each_location(
-            lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now), alone
+            lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now), single
         )
-        lives = {(location.topic, location.partition): live for location, live in zip(alone, looked_at, strict=True)}
+        lives = {(location.topic, location.partition): live for location, live in zip(single, looked_at, strict=True)}
         logs: dict[TopicPartition, LiveLog] = {}
         for tp in self._assigned[gone]:
             if tp in dirs.copies:
@@ -107,14 +110,15 @@ class LiveLogs:
         return logs
 
     def _warn_of_unmatched(self, dirs: LogDirs) -> None:
-        """Log the part of the subscription that matches nothing, whenever it changes."""
+        """Log a warning about topics and partitions of the subscription that do not exist, whenever it changes."""
         text = unmatched_warning(self._options.subscription, dirs.locations, dirs.paths)
         if text is not None and text != self._unmatched and not self._quiet:
             _log.warning("%s", text)
         self._unmatched = text
 
-    def _listed(self, now: int) -> LogDirs:
-        if self._patterns or not self._watches:
+    def _list_if_changed(self, now: int) -> LogDirs:
+        """Return the log directories, listed again if one may have changed."""
+        if self._has_patterns or not self._watches:
             expanded = roots.expanded_paths(self._options.paths, self._options.storage)
             if expanded != self._roots:
                 self._roots = expanded
@@ -144,18 +148,18 @@ class LiveLogs:
             log_starts = checkpoints.read(location.store, location.log_dir, LOG_START_OFFSET_CHECKPOINT)
             try:
                 listed = not live.directory.changed(now)
-                # in an object store the listing shows a change of the segment
+                # In an object store a change of the segment shows in the listing.
                 if listed and (location.store.remote or not live.segment.changed(now)):
                     live.log_start = max(live.log_start, log_starts.get((location.topic, location.partition), 0))
                     return live
             except OSError:
                 listed = False  # the segment or the partition was deleted, which listing it again shows
                 live.directory.forget()
-            hints = location.checkpointed(NO_HINTS, checkpoints)
-            live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
+            hints = location.with_checkpoints(NO_HINTS, checkpoints)
+            live.log.update_checkpoints(recovery_point=hints.recovery_point, log_start=hints.log_start)
             if not listed:
                 live.log.refresh()
-                live.log.check_not_gone()
+                live.log.check_not_deleted()
                 live.topic_id = location.topic_id()
             return self._with_end(live, now)
         directory = directory_watch(location.store, location.directory)
@@ -163,11 +167,13 @@ class LiveLogs:
             directory.changed(now)
         except OSError:
             pass  # PartitionLog raises the error
-        hints = location.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
-        return self._with_end(LiveLog(location.open_unread(hints), location.topic_id(), directory, Watch("")), now)
+        hints = location.with_checkpoints(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
+        return self._with_end(
+            LiveLog(location.open_without_checkpoints(hints), location.topic_id(), directory, Watch("")), now
+        )
 
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
-        """Find the end of the log. If it looks damaged and has changed meanwhile, look again."""
+        """Find the end of the log. If the log seems damaged and has changed meanwhile, search again."""
         log = live.log
         for attempt in range(LISTINGS):
             path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
@@ -183,7 +189,7 @@ class LiveLogs:
             except FileNotFoundError:
                 live.directory.forget()
                 log.refresh()
-                log.check_not_gone()
+                log.check_not_deleted()
                 continue
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
@@ -192,13 +198,13 @@ class LiveLogs:
                     raise
                 continue
             live.log_start = log.log_start_offset
-            log.check_not_gone()
+            log.check_not_deleted()
             if isinstance(live.directory, ListingWatch) and log.segments:
                 last = segment_name(log.segments[-1].base_offset)
                 live.directory.set_state(log.names, log.facts, last)
             return live
         raise NotALogDirectory(
-            "the last segment is listed and cannot be opened: it does not exist",
+            "the last segment is in the listing of the directory, but does not exist",
             topic_partition=log.name,
             path=os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory,
         )

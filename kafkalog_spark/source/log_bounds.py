@@ -1,4 +1,4 @@
-"""Offset ranges of a read, resolved in opened logs. This is the I/O; the rules are in `bound_resolution`.
+"""Offset ranges of a read, resolved in opened logs. The rules, which need no I/O, are in `bound_resolution`.
 
 The planner resolves the bounds of the options (`resolve_ranges`), and a task the late-bound sides of its planned range
 (`resolve_split`). Both find start and end of a log in the same way (`_open`).
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Offset range of a partition, and the opened log that holds it."""
+    """Offset range of a partition, and the partition's opened log."""
 
     range: OffsetRange
     log: PartitionLog
@@ -39,20 +39,28 @@ class PartitionRange:
 def resolve_ranges(
     options: ReadOptions, locations: Mapping[TopicPartition, PartitionLocation], assigned: Collection[TopicPartition]
 ) -> list[PartitionRange]:
-    """Open the logs at these locations, and resolve the options' bounds in them. Ordered by topic and partition.
+    """Open the logs at these locations, and resolve the options' bounds in them.
+
+    Args:
+        options: Options of the read.
+        locations: Locations of the partitions that are read.
+        assigned: The partitions that the bounds must name.
+
+    Returns:
+        The ranges, sorted by topic and partition.
 
     Raises:
         OptionError, OffsetOutOfRange, DataLoss: As `resolve_bounds`.
         NotALogDirectory: If a log cannot be read.
-        CorruptBatch: If the end of a log cannot be told from damage.
+        CorruptBatch: If it is uncertain whether a log ends at a position or is damaged there.
     """
     checkpoints = Checkpoints()
     opened = for_each_location(lambda location: _open(location, options, checkpoints=checkpoints), locations.values())
-    logs = {tp: one for tp, one in zip(locations, opened, strict=True) if one is not None}
+    logs = {tp: opened_log for tp, opened_log in zip(locations, opened, strict=True) if opened_log is not None}
     ranges = resolve_bounds(
         options.start,
         options.end,
-        {tp: one.bounds for tp, one in logs.items()},
+        {tp: opened_log.bounds for tp, opened_log in logs.items()},
         assigned=assigned,
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
@@ -78,7 +86,7 @@ def resolve_split(split: Split, options: ReadOptions) -> PartitionRange | None:
 
 
 def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> LogBounds:
-    """Return bounds of a log that look up timestamps in it."""
+    """Return the bounds of a log with these offsets. Timestamps are looked up in the log."""
 
     def offset_for_timestamp(timestamp: int) -> int | None:
         # Reading records needs the kernels: they are loaded only if a bound is a timestamp.
@@ -90,7 +98,7 @@ def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> LogBounds:
 
 
 def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
-    """Return True if `end` is certainly within the log: a log does not end before its last segment begins."""
+    """Return True if `end` is certainly within the log, because the last segment begins at or after it."""
     return bool(log.segments) and end <= log.segments[-1].base_offset
 
 
@@ -113,9 +121,9 @@ def _open(
     Args:
         location: Location of the partition.
         options: Options of the read.
-        fixed_end: End of the range, None if it is late-bound. With it the search for the end of the log is avoided, if
-            possible.
-        known_end: An earlier end of the log, to resume the search at.
+        fixed_end: End of the range; None if it is late-bound. If it is before the last segment, the end of the log is
+            not searched for.
+        known_end: An earlier end of the log, at which the search for the end begins.
         checkpoints: Checkpoints that were read before.
 
     Returns:
@@ -124,15 +132,15 @@ def _open(
     try:
         log = location.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
         if fixed_end is not None and ends_before_last_segment(log, fixed_end):
-            end = log.segments[-1].base_offset  # any offset of the log that is not below the end of the range
+            end = log.segments[-1].base_offset  # any offset at or above the end of the range suffices
         elif fixed_end is None and options.read_committed:
             from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 
             end = last_stable_offset(log)
         else:
-            end = log.log_end_offset  # of a fixed end too: offsets that were below the LSO once remain below it
+            end = log.log_end_offset  # also for a fixed end: an offset that was below the LSO remains below it
         bounds = bounds_of(log, log.log_start_offset, end)
-        log.check_not_gone()
+        log.check_not_deleted()
     except NotALogDirectory as gone:
         if options.fail_on_data_loss or location.exists():
             raise

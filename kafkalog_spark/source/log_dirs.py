@@ -1,4 +1,4 @@
-"""Log directories with decoded values: `kafkalog_spark.LogDirs`.
+"""Log directories with decoded values, for use without Spark: `kafkalog_spark.LogDirs`.
 
 dirs = LogDirs.open("/data/kafka-logs")
 for batch in dirs.scan("orders", value_format="json", value_schema="id bigint, user string"):
@@ -40,13 +40,13 @@ class LogDirs(log_dir.LogDirs):
     ) -> Iterator[pa.RecordBatch]:
         """Yield records as `log.log_dir.LogDirs.scan`. With a format, the column `value` or `key` is a struct.
 
-        A value that cannot be decoded has nulls, as in mode PERMISSIVE.
+        If a value cannot be decoded, its fields are null, as in mode PERMISSIVE.
 
         Args:
             topic: As in `log.log_dir.LogDirs.scan`.
-            request: As there.
+            request: As in `log.log_dir.LogDirs.scan`.
             value_format: Format of the values (docs/typed.md).
-            value_schema: DDL or Arrow schema of the wanted fields; None for those of the format or its options.
+            value_schema: DDL or Arrow schema of the wanted fields; None for the schema of the format or its options.
             value_options: Options of the format.
             key_format: Format of the keys.
             key_schema: As value_schema.
@@ -80,8 +80,8 @@ class LogDirs(log_dir.LogDirs):
                 request = replace(request, columns=with_headers)
         for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
             for column, decoder in decoders.items():
-                at = batch.schema.get_field_index(column)
-                if at >= 0:
-                    found = decode_column(decoder, batch, column).columns
-                    batch = batch.set_column(at, pa.field(column, found.type), found)
+                index = batch.schema.get_field_index(column)
+                if index >= 0:
+                    decoded = decode_column(decoder, batch, column).columns
+                    batch = batch.set_column(index, pa.field(column, decoded.type), decoded)
             yield batch.drop_columns(["headers"]) if add_headers else batch

@@ -1,4 +1,4 @@
-"""Offset range of a partition, and which of its sides are late-bound."""
+"""Offset range of a partition, with late-bound sides."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OffsetRange:
     """Offsets [start, end) of a partition.
 
     Attributes:
-        start_is_earliest: The start is late-bound: `start` is the log start of planning, and a task looks it up again
-            (`bound_resolution.rebind`).
-        end_is_latest: The same for the end.
-        from_earliest: This range, or the one that it was cut from, starts at earliest. It is then no data loss if
-            retention has deleted a later piece of it.
+        start_is_earliest: True if the start is late-bound: `start` is the log start at planning, and a task looks it up
+            again (`bound_resolution.rebind`).
+        end_is_latest: True if the end is late-bound in the same way.
+        from_earliest: True if this range, or the range from which it was cut, starts at earliest. If retention has
+            deleted it, this is then no data loss.
     """
 
     topic: str
@@ -39,15 +39,15 @@ class OffsetRange:
 
     @property
     def fixed_end(self) -> int | None:
-        """The end, None if it is late-bound."""
+        """The end; None if it is late-bound."""
         return None if self.end_is_latest else self.end
 
 
 def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
-    """Return `whole` cut at these offsets, which ascend. Offsets outside of it cut nothing.
+    """Return the pieces of `whole`, cut at these ascending offsets. Offsets outside of the range are ignored.
 
-    There is at least one piece, and none is empty unless `whole` is. The first piece keeps a late-bound start, the last
-    one a late-bound end.
+    There is at least one piece, and no piece is empty unless `whole` is. The first piece keeps a late-bound start, the
+    last piece a late-bound end.
     """
     pieces = []
     start = whole.start

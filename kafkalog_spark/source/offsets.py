@@ -1,8 +1,8 @@
-"""Offsets of a stream, as JSON in checkpoints and in the progress of queries.
+"""Offsets of a stream, and their JSON in checkpoints and in the progress of queries.
 
-The JSON is that of Spark's Kafka source, so that each source can use a checkpoint of the other. A checkpoint of
-kafkalog also has the topic IDs of its offsets: `"topicA@<topic id>":{}`, for Kafka 2.8 and newer. The Kafka source
-ignores such a member, as it ignores every topic without partitions.
+The JSON is that of Spark's Kafka source, so that each of the two sources can use a checkpoint of the other. A
+checkpoint of kafkalog also has the IDs of the topics, `"topicA@<topic id>":{}`, for Kafka 2.8 and newer. The Kafka
+source ignores such a member, as it ignores every topic without partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kafkalog_spark.source.topic_partitions import TopicPartition
 Offsets = dict[TopicPartition, int]
 """Next offsets of a stream. Only the initial offsets of a query may be -2 (earliest) or -1 (latest)."""
 JsonOffsets = dict[str, dict[str, int]]
-"""Parsed JSON of offsets, as Spark passes it to a reader and gets it back."""
+"""Parsed JSON of offsets, as Spark exchanges it with a reader."""
 
 _SHOWN = 200  # characters of a checkpoint in an error
 _TOPIC_ID_SEPARATOR = "@"  # not allowed in topic names
@@ -56,20 +56,20 @@ def offsets_of(value: Any) -> Offsets:
             parsed = {topic: partitions for topic, partitions in parsed.items() if _topic_id(topic) is None}
         return numbers_by_topic(parsed, "an offset")
     except (JsonFault, ValueError, RecursionError) as fault:
-        why = fault if isinstance(fault, JsonFault) else "not JSON"
+        reason = fault if isinstance(fault, JsonFault) else "not JSON"
         text = value if isinstance(value, str) else json.dumps(value)
         raise MalformedOffsets(
-            f"the query's offsets cannot be used: {why}: expected e.g. "
+            f"the query's offsets cannot be used: {reason}: expected e.g. "
             '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, '
             f"got {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}",
-            hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is "
-            "it the checkpoint of this query?",
+            hint="the offsets are in the files of the checkpoint's directory offsets/, a line for each source of the "
+            "query; does the checkpoint belong to this query?",
         ) from None
 
 
 def topic_ids_of(offsets: Mapping[str, Any]) -> dict[str, uuid.UUID]:
     """Return the topic IDs in the offsets of a checkpoint, by topic. The Kafka source and older Kafka have none."""
-    return dict(found for member in offsets if (found := _topic_id(member)) is not None)
+    return dict(topic_and_id for member in offsets if (topic_and_id := _topic_id(member)) is not None)
 
 
 def _topic_id(member: str) -> tuple[str, uuid.UUID] | None:

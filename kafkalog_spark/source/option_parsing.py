@@ -1,13 +1,11 @@
-"""Parsing of the options of a read, and the checks of options against each other."""
+"""Parsing of the options of a read, and checks that they do not contradict each other."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from difflib import SequenceMatcher
-from functools import cached_property
-from typing import Any
+from itertools import chain
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
@@ -15,36 +13,30 @@ from kafkalog_spark.log.decode.scan_request import RecordPredicate
 from kafkalog_spark.log.tables.declarations import RECORDS, TABLES, table_query
 from kafkalog_spark.log.tables.table import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.options import GivenOptions, OptionSpec, day_if_seconds, unknown_option
+from kafkalog_spark.options import day_if_seconds
 from kafkalog_spark.source.bounds import AT_LATEST, EARLIEST, LATEST, Bound, check_bounds_agree
-from kafkalog_spark.source.foreign_options import IGNORED, IGNORED_OF_CONNECTOR, REFUSED, SUGGESTED_OPTIONS
+from kafkalog_spark.source.foreign_options import REFUSED
+from kafkalog_spark.source.given_read_options import GivenReadOptions
 from kafkalog_spark.source.options import (
     END_OPTIONS,
-    OPTION_NAMES,
     READ_OPTIONS,
     START_OPTIONS,
-    STREAM_OPTIONS,
     SUBSCRIPTION_OPTIONS,
     CommitGroup,
     RateLimits,
     ReadOptions,
     StreamOptions,
-    damage_mode,
 )
 from kafkalog_spark.source.subscription import NO_SUBSCRIPTION, Subscription
 from kafkalog_spark.source.topic_partitions import tp_text
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.formats import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
 _log = logging.getLogger(__name__)
 
-_TYPO_RATIO = 0.85
-"""Similarity to "kafka.isolation.level" (difflib) from which on an option is taken for a misspelling of it:
-"kafka.isolationLevel" has 0.95, other settings of Kafka less than 0.7."""
-NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
-NO_OPTIONS = (
-    f"{NO_DIRECTORY}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
+_NO_DIRECTORY_HINT = 'name it in .load("/data/kafka-logs")'
+_NO_OPTIONS_HINT = (
+    f"{_NO_DIRECTORY_HINT}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
     "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
     "('path' = '...', 'subscribe' = '...')"
 )
@@ -53,18 +45,20 @@ NO_OPTIONS = (
 def parse_read_options(
     options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
-    """Parse the options of a read. Each option is parsed once, for batch and stream.
+    """Parse the options of a read.
 
     Args:
-        options: As Spark passes them; names in any case, values with blanks around them.
+        options: Options as Spark passes them: names in any case, values perhaps surrounded by blanks. Each option is
+            parsed only once, even if a GivenReadOptions is passed for a batch and then for a stream.
+        streaming: True for a stream, False for a batch.
         quiet: True to log nothing about options without effect.
 
     Raises:
-        OptionError: For invalid values, values that exclude each other, options that the connector refuses, and unknown
-            names, with the nearest known one.
+        OptionError: For an invalid value, options that exclude each other, an option that the connector refuses, and an
+            unknown name, for which the most similar known name is suggested.
     """
     given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
-    formats, _ = given.formats
+    formats = given.formats.by_side
     ignored = given.ignored(streaming)
     values = given.fields(ReadOptions)
     start = given.first_of(START_OPTIONS, AT_LATEST if streaming else None)
@@ -83,27 +77,23 @@ def parse_read_options(
         raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table}'")
     paths = given["path"] or given["paths"]
     if paths is None:
-        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
-    ours, kafkas = given["isolationLevel"], given["kafka.isolation.level"]
-    if kafkas not in (None, ours) and "isolationLevel" in given:
-        raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
+        raise OptionError("no log directory is given", hint=_NO_DIRECTORY_HINT if given.names else _NO_OPTIONS_HINT)
+    level, kafka_level = given["isolationLevel"], given["kafka.isolation.level"]
+    if kafka_level not in (None, level) and "isolationLevel" in given:
+        raise OptionError(f"option 'isolationLevel' is {level}, but 'kafka.isolation.level' is {kafka_level}")
     if streaming and formats and given["mode"] == "PERMISSIVE":
         values["mode"] = "FAILFAST"
-    key, key_hex = given["where.key"], given["where.key.hex"]
-    header = given["where.header"] or (None, None)
     values |= {
         "columns": _columns(given) if table is None else table.columns,
-        "isolation_level": kafkas or ours,
+        "isolation_level": kafka_level or level,
         "table": table,
-        "wanted": RecordPredicate(
-            key_hex if key is None else key, given["where.key.prefix"], given["where.value.contains"], *header
-        ),
+        "wanted": _record_predicate(given),
     }
     result = ReadOptions(
         **values,
         paths=paths,
-        storage=StorageOptions.of(given.named(is_storage_option)),
-        tier=TierOptions.of(given.named(is_tier_option)),
+        storage=StorageOptions.of(given.select(is_storage_option)),
+        tier=TierOptions.of(given.select(is_tier_option)),
         subscription=subscription,
         start=start,
         end=end,
@@ -128,82 +118,8 @@ def warn_about_options(ignored: Iterable[str], start: Bound, end: Bound) -> None
         _log.warning("options without effect on kafkalog: %s", names)
     for name, bound, read in (("startingTimestamp", start, "everything"), ("endingTimestamp", end, "nothing")):
         if bound.by_time and (day := day_if_seconds(bound.of_all)) is not None:
-            text = "%s=%d is in %s, so %s is read: expected milliseconds, not seconds"
+            text = "%s=%d is in %s, so %s is read: the unit is milliseconds, not seconds"
             _log.warning(text, name, bound.of_all, day, read)
-
-
-class GivenReadOptions(GivenOptions):
-    """Options of a read as the user gave them, not checked against each other."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options, READ_OPTIONS)
-
-    @cached_property
-    def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:
-        """Formats by side, not resolved yet, and the lower-case names of the options that they use.
-
-        An option of a format has the prefix `value.` or `key.`. Without a prefix it applies to both, if the reader has
-        no option of that name. `mode` also applies to bad values, unless `value.mode` or `key.mode` is given.
-
-        Raises:
-            OptionError: For an unknown format, and for an option that the format does not have.
-        """
-        used: set[str] = set()
-        formats: dict[str, ResolvedFormat] = {}
-        for side in ("value", "key"):
-            name = self.texts.get(f"{side}.format")
-            prefixed = self.of_side(side)
-            if name is None:
-                if prefixed:
-                    raise OptionError(
-                        f"option '{self.names[f'{side}.{next(iter(prefixed))}']}' requires '{side}.format'",
-                        hint=f"the formats are {', '.join(FORMATS)}",
-                    )
-                continue
-            name = format_name(f"{side}.format", name)
-            shared_names = option_names(name) - OPTION_NAMES - {"schema"}
-            shared = {key: text for key, text in self.texts.items() if key in shared_names}
-            own = {option: text for option, text in prefixed.items() if option not in ("format", "mode")}
-            check_options(name, {option: self.names[f"{side}.{option}"] for option in own})
-            mode_option = f"{side}.mode" if f"{side}.mode" in self else "mode"
-            mode = damage_mode(mode_option, self.texts.get(mode_option, "PERMISSIVE"))
-            used.update(shared, (f"{side}.{option}" for option in (*own, "format", "mode")))
-            formats[side] = ResolvedFormat(name, shared | own, side, mode)
-        return formats, frozenset(used)
-
-    def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
-        """Return the value of the first of `options` that is given.
-
-        If none is given: `otherwise`, or the default of the last one if `otherwise` is None.
-        """
-        chosen = next((spec.name for spec in options if spec.name in self), None)
-        return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]
-
-    def ignored(self, streaming: bool) -> tuple[str, ...]:
-        """Return the names of options without effect, in the order given. Raises OptionError for an unknown name."""
-        used = OPTION_NAMES | REFUSED.keys()
-        without_effect = {name.lower() for name in IGNORED}
-        no_effect = {"endingtimestamp"} if streaming else {spec.name.lower() for spec in STREAM_OPTIONS}
-        result = []
-        for key, name in self.names.items():
-            if (
-                (key in used and key not in no_effect)
-                or key in self.formats[1]
-                or ("commitGroup" in self and librdkafka.is_connection_setting(key))
-                or is_storage_option(key)
-                or is_tier_option(key)
-                or self.is_table_property(key)
-            ):
-                continue
-            level = "kafka.isolation.level"  # the only consumer setting that changes the result
-            if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
-                raise unknown_option(name, [level], {})
-            if key not in used | without_effect and not key.startswith("kafka."):
-                raise unknown_option(
-                    name, [*(spec.name for spec in READ_OPTIONS), *IGNORED_OF_CONNECTOR], SUGGESTED_OPTIONS
-                )
-            result.append(name)
-        return tuple(result)
 
 
 def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
@@ -219,10 +135,11 @@ def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
 
 
 def _check_stream(given: GivenReadOptions) -> None:
-    if given["mode"] == "PERMISSIVE" and not given.formats[0]:
+    """Refuse options of batch queries, except those that OptionSpec.batch_only declares."""
+    if given["mode"] == "PERMISSIVE" and not given.formats.by_side:
         raise OptionError(
-            "mode=PERMISSIVE applies to batch queries only: a stream never returns to a stretch that it has reported",
-            hint="mode=DROPMALFORMED skips damage and logs it; read the skipped stretches with spark.read",
+            "mode=PERMISSIVE applies to batch queries only: a stream does not read a damaged part of a log again",
+            hint="mode=DROPMALFORMED skips damage and logs it; read the skipped parts with spark.read",
         )
     if given["replicas"] == "merge":
         raise OptionError(
@@ -236,17 +153,25 @@ def _check_stream(given: GivenReadOptions) -> None:
 
 
 def _check_batch_bounds(start: Bound, end: Bound) -> None:
-    of_start = (start, LATEST, "starting offset", "startingOffsets", "latest")
-    of_end = (end, EARLIEST, "ending offset", "ending offset", "earliest")
-    for bound, number, side, of_partition, word in (of_start, of_end):
-        if bound.by_time:
-            continue
-        if bound.of_all == number:
-            raise OptionError(f"{side} can't be {word} for batch queries on Kafka")
-        partitions = (tp_text(tp) for tp, offset in sorted(bound.partitions.items()) if offset == number)
-        for where in (*partitions, *(topic for topic, offset in sorted(bound.topics.items()) if offset == number)):
-            raise OptionError(f"{of_partition} for {where} can't be {word} for batch queries on Kafka")
+    """Refuse a start at latest and an end at earliest, with the connector's messages, and bounds that disagree."""
+    if start.of_all == LATEST and not start.by_time:
+        raise OptionError("starting offset can't be latest for batch queries on Kafka")
+    if name := _first_with_offset(start, LATEST):
+        raise OptionError(f"startingOffsets for {name} can't be latest for batch queries on Kafka")
+    if end.of_all == EARLIEST and not end.by_time:
+        raise OptionError("ending offset can't be earliest for batch queries on Kafka")
+    if name := _first_with_offset(end, EARLIEST):
+        raise OptionError(f"ending offset for {name} can't be earliest for batch queries on Kafka")
     check_bounds_agree(start, end)
+
+
+def _first_with_offset(bound: Bound, offset: int) -> str | None:
+    """Return the first partition or topic that has this offset in a bound; None if there is none."""
+    if bound.by_time:
+        return None
+    partitions = (tp_text(tp) for tp, number in sorted(bound.partitions.items()) if number == offset)
+    topics = (topic for topic, number in sorted(bound.topics.items()) if number == offset)
+    return next(chain(partitions, topics), None)
 
 
 def _subscription(given: GivenReadOptions) -> Subscription:
@@ -259,6 +184,18 @@ def _subscription(given: GivenReadOptions) -> Subscription:
             hint=f"given: {', '.join(chosen)}",
         )
     return given[chosen[0]] if chosen else NO_SUBSCRIPTION
+
+
+def _record_predicate(given: GivenReadOptions) -> RecordPredicate:
+    """Return the conditions of the options `where.*`."""
+    key, key_hex, header = given["where.key"], given["where.key.hex"], given["where.header"]
+    return RecordPredicate(
+        key_hex if key is None else key,
+        given["where.key.prefix"],
+        given["where.value.contains"],
+        None if header is None else header.name,
+        None if header is None else header.value,
+    )
 
 
 def _columns(given: GivenReadOptions) -> tuple[str, ...]:
@@ -348,8 +285,10 @@ def _table_query(given: GivenReadOptions, *, of_topics: bool, streaming: bool) -
             raise OptionError(f"option '{spec.name}' applies to records, not to the table '{name}'")
     for bound in () if table.has_ranges else (*START_OPTIONS, *END_OPTIONS):
         if bound.name in given:
-            of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
-            raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
+            narrowed = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
+            raise OptionError(
+                f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {narrowed}"
+            )
     return replace(
         table_query(name, _known_columns(given, table.columns), of_topics=of_topics, history=given["history"]),
         fail_on_data_loss=given["failOnDataLoss"],

@@ -1,8 +1,8 @@
 """Options of a read: their declarations and their parsed values (ReadOptions).
 
-Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job moves
-by changing the format name; options whose meaning ends with "Ours." are kafkalog's. The table in docs/options.md is
-made from the declarations (python -m docs_site.option_tables).
+Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job can
+change to kafkalog by changing the format name. Options whose meaning ends with "Ours." exist in kafkalog only. The
+table in docs/options.md is made from the declarations (python -m docs_site.option_tables).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafkalog_spark.options import (
     boolean,
     byte_size,
     choice,
-    described,
     duration_ms,
+    help_text,
     option,
     plain_text,
     positive_int,
@@ -34,9 +34,9 @@ from kafkalog_spark.source.bounds import Bound
 from kafkalog_spark.source.foreign_options import IGNORED_OF_CONNECTOR
 from kafkalog_spark.source.subscription import Subscription
 from kafkalog_spark.store.storage_options import StorageOptions
-from kafkalog_spark.typed.formats import ResolvedFormat
 
 NoMatch = Literal["error", "latest"]
+"""Meaning of a start timestamp later than every record of a partition."""
 
 _PATH_OPTIONS = (
     OptionSpec(
@@ -63,7 +63,7 @@ SUBSCRIPTION_OPTIONS = (
         "allTopics", partition_options.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."
     ),
 )
-"""Exactly one is required, unless the path is one partition's directory, or `table` is not `records`."""
+"""Exactly one of these is required, unless the path is one partition's directory, or `table` is not `records`."""
 
 START_OPTIONS = (
     OptionSpec(
@@ -166,8 +166,8 @@ _OTHER_OPTIONS = (
     OptionSpec(
         "value.mode",
         plain_text,
-        meaning="How a bad value is handled, if not as `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
-        "`FAILFAST`. Ours.",
+        meaning="Handling of a malformed value, if it differs from `mode`: `PERMISSIVE` (the default), "
+        "`DROPMALFORMED`, `FAILFAST`. Ours.",
     ),
     OptionSpec("key.mode", plain_text, meaning="The same, for keys. Ours."),
     OptionSpec(
@@ -184,7 +184,23 @@ _OTHER_OPTIONS = (
         "Ours.",
     ),
 )
-"""Options that have no field of ReadOptions of their own."""
+"""Options that are not fields of ReadOptions."""
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Format of values or keys as the options name it. `LoadOptions.formats` reads the files and schemas that it needs.
+
+    Attributes:
+        name: Key of `typed.formats.FORMATS`.
+        options: Options of the format by lower-case name, without the prefix `value.` or `key.`. They may contain
+            passwords.
+        mode: Spark's parse mode for malformed values.
+    """
+
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+    mode: str
 
 
 @dataclass(frozen=True)
@@ -192,16 +208,18 @@ class RateLimits:
     """Limits of a micro-batch, in offsets and bytes; None for no limit. Batch queries ignore them."""
 
     max_offsets: int | None = option(
-        "maxOffsetsPerTrigger", positive_long, meaning="Streams: most offsets in a batch, in all."
+        "maxOffsetsPerTrigger",
+        positive_long,
+        meaning="Streams: maximum number of offsets in a batch, over all partitions.",
     )
     min_offsets: int | None = option(
-        "minOffsetsPerTrigger", positive_long, meaning="Streams: fewest offsets that start a batch."
+        "minOffsetsPerTrigger", positive_long, meaning="Streams: minimum number of offsets that start a batch."
     )
     max_bytes: int | None = option(
         "maxBytesPerTrigger",
         byte_size,
-        meaning="Streams: most bytes of segments in a batch, in all, as they are on disk: whole record batches, and at "
-        "least one of each partition with new records. Ours.",
+        meaning="Streams: maximum bytes of segments in a batch, as on disk, over all partitions: whole record batches, "
+        "and at least one of each partition with new records. Ours.",
     )
 
 
@@ -210,6 +228,7 @@ class CommitGroup:
     """Consumer group to which a stream commits its offsets.
 
     Attributes:
+        group: ID of the group.
         settings: librdkafka's settings of the connection, with passwords.
         fail: True if a failed commit fails the query.
     """
@@ -239,14 +258,16 @@ class ReadOptions:
 
     Attributes:
         paths: Directories as given; local ones may be relative.
-        columns: Names in the order of the result.
-        table: None for records.
+        columns: Names of the columns in the order of the result.
+        table: The table to read; None for records.
         max_partition_bytes: Largest size of a task.
         max_scan_bytes: Largest size of a batch query.
         max_decompressed_batch_bytes: Largest size of a batch after decompression.
+        tail: Largest number of records to read from each partition; None for all. A tail is read by one task for each
+            partition.
         wanted: Conditions that records must match.
         formats: Formats by side, "value" and "key".
-        stream: None for a batch query.
+        stream: Options of a stream; None for a batch query.
         ignored: Names, as given, of options without effect.
     """
 
@@ -274,7 +295,6 @@ class ReadOptions:
         "true",
         "Fail if requested offsets are gone. `false`: warn and read what is left.",
     )
-    # Ours
     isolation_level: Literal["read_uncommitted", "read_committed"] = option(
         "isolationLevel",
         _isolation_level,
@@ -304,18 +324,18 @@ class ReadOptions:
     max_scan_bytes: int | None = option(
         "maxScanBytes",
         byte_size,
-        meaning="Refuse a batch query that would read more bytes of .log files than this, and say how many. Ours.",
+        meaning="Refuse a batch query that would read more bytes of .log files. The error has the number. Ours.",
     )
     tail: int | None = option(
         "tail",
         positive_long,
-        meaning="Only the last N records of each partition, within the range that the options above name. Conditions "
-        "(`where.*`, filters) apply to these. Batch only. Ours.",
+        meaning="Only the last N records of each partition, within the range of starts and ends. Conditions "
+        "(`where.*`, filters) apply to these records. Batch only. Ours.",
         records_only=True,
         batch_only="a stream has no last records",
-        # The tasks find where the last records begin. Planning knows neither their bytes nor their offsets.
+        # The tasks search for the first of the last records, so their bytes and offsets are unknown at planning.
         excludes=("maxScanBytes", "maxRecordsPerPartition", "minPartitions"),
-        hint="leave '{}' out: a tail is read by one task a partition, and from its end",
+        hint="leave '{}' out: one task for each partition reads the tail, from its end",
     )
     max_decompressed_batch_bytes: int = option(
         "maxDecompressedBatchBytes",
@@ -328,16 +348,16 @@ class ReadOptions:
         choice(*REPLICAS),
         "longest",
         "For a partition that is in several of the log directories: `longest` reads the copy with the highest leader "
-        "epoch, among these the one that ends last, and logs which; `error` fails; `merge` takes what is damaged in "
-        "that copy, or missing at its ends, from the others, by leader epochs (batch only, in directories that no "
-        "broker writes to). Ours.",
+        "epoch, among these the copy that ends last, and logs the choice; `error` fails; `merge` reads batches "
+        "that are damaged in that copy, and records that are missing at its ends, from the other copies, by leader "
+        "epochs (batch only, in directories that no broker writes to). Ours.",
     )
     pushdown: Literal["auto", "true", "false"] = option(
         "pushdown",
         choice("auto", "true", "false"),
         "auto",
         "Apply the filters that Spark pushes (in a session with `spark.sql.python.filterPushdown.enabled`). `auto`: on "
-        "Spark 5 and newer; on Spark 4 it could give wrong rows (SPARK-58551), so Spark filters, and one log line says "
+        "Spark 5 and newer; on Spark 4 the result could be wrong (SPARK-58551), so Spark filters, and a log line says "
         "so. `true` is refused on Spark 4. Ours.",
     )
     mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = option(
@@ -352,24 +372,19 @@ class ReadOptions:
         records_only=True,
     )
     wanted: RecordPredicate
-    formats: Mapping[str, ResolvedFormat]
+    formats: Mapping[str, FormatOptions]
     stream: StreamOptions | None
     ignored: tuple[str, ...]
 
     @property
     def passes_over_damage(self) -> bool:
-        """True if good records are read in spite of damage."""
+        """True if damaged batches are skipped and the other records are read."""
         return self.mode != "FAILFAST"
 
     @property
     def reports_damage(self) -> bool:
-        """True if each damaged stretch becomes a row."""
+        """True if each damaged part of a log becomes a row."""
         return self.mode == "PERMISSIVE"
-
-    @property
-    def most_records(self) -> int | None:
-        """Largest number of records to read from each partition; None for all. A partition is then read by one task."""
-        return self.tail
 
     @property
     def read_committed(self) -> bool:
@@ -386,7 +401,7 @@ READ_OPTIONS = (
     *TIER_OPTIONS,
     *STREAM_OPTIONS,
 )
-ReadOptions.__doc__ = f"{(ReadOptions.__doc__ or '').rstrip()}\n\n{described(READ_OPTIONS)}"
+ReadOptions.__doc__ = f"{(ReadOptions.__doc__ or '').rstrip()}\n\n{help_text(READ_OPTIONS)}"
 OPTION_NAMES = frozenset(spec.name.lower() for spec in READ_OPTIONS)
 """Names of all options of a read, in lower case."""
 

@@ -4,8 +4,8 @@
     timestamps   {"topicA":{"0":1700000000000}}                   ms; -1 and -2 as in Kafka's ListOffsets
     partitions   {"topicA":[0,1]}
 
-The connector (Jackson) accepts 1.9, true and "23" as numbers, and uses the last of two equal keys. Here these are
-errors, because the result would differ from what is written.
+The connector (Jackson) accepts 1.9, true and "23" as numbers, and uses the last of several equal keys. Here these are
+errors, because the user most likely means something else.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class JsonFault(Exception):
 
 
 def load_json(text: str) -> Any:
+    """Parse JSON whose numbers are whole and whose objects have distinct keys. Raises JsonFault."""
     try:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -38,28 +39,8 @@ def load_json(text: str) -> Any:
         raise JsonFault("a number is too large") from None
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise JsonFault(f"{name} is not a whole number")
-
-
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
-    for key, member in members:
-        if key in seen:
-            if (type(seen[key]) is str) != (type(member) is str):
-                raise JsonFault(f"{key!r} has both a topic-level offset and offsets by partition")
-            raise JsonFault(f"{key!r} is given twice")
-        seen[key] = member
-    return seen
-
-
-def _members(value: Any, what: str) -> Collection[tuple[str, Any]]:
-    if not isinstance(value, Mapping):
-        raise JsonFault(f"{what} must be a JSON object")
-    return value.items()
-
-
 def topics_in(value: Any) -> Collection[tuple[str, Any]]:
+    """Return the topics of parsed JSON, with their values. Raises JsonFault for an illegal topic name."""
     topics = _members(value, "the topics")
     for topic, _ in topics:
         if not valid_topic_name(topic):
@@ -67,21 +48,31 @@ def topics_in(value: Any) -> Collection[tuple[str, Any]]:
     return topics
 
 
-def numbers_by_topic(value: Any, what: str) -> dict[TopicPartition, int]:
+def numbers_by_topic(value: Any, noun: str) -> dict[TopicPartition, int]:
+    """Return the numbers in parsed JSON `{"topicA":{"0":23}}`.
+
+    Args:
+        value: The parsed JSON.
+        noun: "an offset" or "a timestamp", for errors.
+
+    Raises:
+        JsonFault: If the value has another form.
+    """
     numbers: dict[TopicPartition, int] = {}
     for topic, partitions in topics_in(value):
-        numbers |= numbers_by_partition(topic, partitions, what)
+        numbers |= numbers_by_partition(topic, partitions, noun)
     return numbers
 
 
-def numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartition, int]:
+def numbers_by_partition(topic: str, value: Any, noun: str) -> dict[TopicPartition, int]:
+    """Return the numbers in parsed JSON `{"0":23}` of a topic. Arguments and errors are those of `numbers_by_topic`."""
     numbers: dict[TopicPartition, int] = {}
     for partition, number in _members(value, f"the partitions of topic {topic!r}"):
         if not _PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
             raise JsonFault(f"{short_text(partition)} is not a partition of topic {topic!r}")
         if type(number) is not int or not EARLIEST <= number <= MAX_INT64:
             raise JsonFault(
-                f"{short_text(number)} is not {what} for {topic}-{partition}: "
+                f"{short_text(number)} is not {noun} for {topic}-{partition}: "
                 "a whole number from 0, or -1 latest, -2 earliest"
             )
         numbers[topic, int(partition)] = number
@@ -89,7 +80,31 @@ def numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartiti
 
 
 def short_text(value: object) -> str:
+    """Return parsed JSON as text for an error, shortened if it is long."""
     if isinstance(value, list | Mapping):
         return "a list" if isinstance(value, list) else "an object"
-    text = json.dumps(value)  # ASCII: half a surrogate pair in a key cannot be printed
+    text = json.dumps(value)  # ASCII, because a lone surrogate in a key cannot be printed
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of a JSON object. Raises JsonFault for a repeated key."""
+    result: dict[str, Any] = {}
+    for key, member in members:
+        if key in result:
+            if (type(result[key]) is str) != (type(member) is str):
+                raise JsonFault(f"{key!r} has both a topic-level offset and offsets by partition")
+            raise JsonFault(f"{key!r} is given twice")
+        result[key] = member
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity."""
+    raise JsonFault(f"{name} is not a whole number")
+
+
+def _members(value: Any, noun: str) -> Collection[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise JsonFault(f"{noun} must be a JSON object")
+    return value.items()

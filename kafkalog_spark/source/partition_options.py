@@ -1,6 +1,6 @@
-"""Parsers of the options that name partitions, offsets or timestamps.
+"""Parsers of the options of a read that name partitions, offsets or timestamps.
 
-Each takes the name of the option and its text, and raises OptionError.
+Each parser takes the name of the option and its text, and raises OptionError.
 """
 
 from __future__ import annotations
@@ -25,17 +25,7 @@ from kafkalog_spark.source.partition_json import (
 from kafkalog_spark.source.subscription import Subscription
 from kafkalog_spark.source.topic_partitions import TopicPartition
 
-_WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
-
-
-@contextmanager
-def _explained(option: str, text: str, expected: str) -> Iterator[None]:
-    """Raise a JsonFault as an OptionError with the connector's message."""
-    try:
-        yield
-    except JsonFault as fault:
-        what = f"Expected e.g. {expected}, got {' '.join(text.split())}"
-        raise OptionError(what, hint=f"option '{option}': {fault}") from None
+_OFFSET_WORDS = {"latest": LATEST, "earliest": EARLIEST}
 
 
 def subscribed_topics(name: str, text: str) -> Subscription:
@@ -49,20 +39,21 @@ def subscribed_topics(name: str, text: str) -> Subscription:
 def topic_pattern(name: str, text: str) -> Subscription:
     """Parse a regular expression.
 
-    Java's and Python's syntax are the same for patterns of topic names. Constructs that only Java has are refused.
+    Java's and Python's syntax agree for all constructs that topic names need. Constructs that only Java has are
+    refused.
     """
     if not text:
         raise OptionError(f"Pattern to subscribe is empty as specified value for option '{name}' is '{text}'")
     subscribed = Subscription(pattern=text)
     try:
         with warnings.catch_warnings():
-            # Python warns of [a&&b], which has another meaning than in Java.
+            # Python warns of [a&&b], which has another meaning in Java.
             warnings.simplefilter("error", FutureWarning)
             _ = subscribed.regex
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise OptionError(
             f"option '{name}' is not a regular expression that can be used here: '{text}': {error}",
-            hint="it is read by Python's re: \\p{...}, \\Q...\\E, (?<name>...) and [a&&b] of Java are not known",
+            hint="Python's re parses it, which does not know Java's \\p{...}, \\Q...\\E, (?<name>...) and [a&&b]",
         ) from None
     return subscribed
 
@@ -71,7 +62,7 @@ def assigned(name: str, text: str) -> Subscription:
     """Parse `{"topicA":[0,1]}`. The partitions are sorted."""
     if not text.startswith("{"):
         raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
-    with _explained(name, text, '{"topicA":[0,1],"topicB":[0,1]}'):
+    with _connector_errors(name, text, '{"topicA":[0,1],"topicB":[0,1]}'):
         result: list[TopicPartition] = []
         for topic, partitions in topics_in(load_json(text)):
             if type(partitions) is not list:
@@ -92,16 +83,16 @@ def all_topics(name: str, text: str) -> Subscription:
 
 def bound_by_offset(name: str, text: str) -> Bound:
     """Parse `earliest` or `latest`, in any case, or `{"topicA":{"0":23,"1":-1},"topicB":"latest"}`."""
-    if text.lower() in _WHOLE_TOPIC:
-        return Bound(_WHOLE_TOPIC[text.lower()])
-    with _explained(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
+    if text.lower() in _OFFSET_WORDS:
+        return Bound(_OFFSET_WORDS[text.lower()])
+    with _connector_errors(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
         offsets: dict[TopicPartition, int] = {}
         topics: dict[str, int] = {}
         for topic, value in topics_in(load_json(text)):
             if type(value) is str:
-                if value.lower() not in _WHOLE_TOPIC:
+                if value.lower() not in _OFFSET_WORDS:
                     raise JsonFault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
-                topics[topic] = _WHOLE_TOPIC[value.lower()]
+                topics[topic] = _OFFSET_WORDS[value.lower()]
             else:
                 offsets |= numbers_by_partition(topic, value, "an offset")
         return Bound(partitions=offsets, topics=topics)
@@ -109,7 +100,7 @@ def bound_by_offset(name: str, text: str) -> Bound:
 
 def bound_by_timestamp(name: str, text: str) -> Bound:
     """Parse `{"topicA":{"0":1700000000000}}`: ms by partition."""
-    with _explained(
+    with _connector_errors(
         name, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
     ):
         return Bound(partitions=numbers_by_topic(load_json(text), "a timestamp"), by_time=True)
@@ -123,3 +114,13 @@ def bound_by_global_timestamp(name: str, text: str) -> Bound:
     if int(text) < -2:
         raise OptionError(f"Expected a timestamp from 0, or -1 latest, -2 earliest, got {text}", hint=hint)
     return Bound(int(text), by_time=True)
+
+
+@contextmanager
+def _connector_errors(option: str, text: str, expected: str) -> Iterator[None]:
+    """Raise a JsonFault as an OptionError with the connector's message. expected: an example of valid JSON."""
+    try:
+        yield
+    except JsonFault as fault:
+        sentence = f"Expected e.g. {expected}, got {' '.join(text.split())}"
+        raise OptionError(sentence, hint=f"option '{option}': {fault}") from None

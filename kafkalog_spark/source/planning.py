@@ -1,6 +1,7 @@
-"""Plan of a batch read: from its options to the splits that tasks read.
+"""Plan of a batch read: the splits that its tasks read.
 
-log directories -> locations -> offset ranges -> segments -> pieces -> splits
+The log directories are listed, the bounds are resolved to offset ranges, and each range is cut into splits: between
+segments, inside large segments, and as the options require.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from kafkalog_spark.source.task_packing import pack_size
 from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _FEW_RECORDS_BYTES = 1 << 20
-"""Size in bytes of a split that reads a limited number of records: opening its files costs as much as reading them."""
+"""Assumed size in bytes of a split that reads a limited number of records: opening its files costs as much as reading
+this many bytes."""
 
 
 @dataclass(frozen=True)
 class PlannedRange:
-    """Resolved range of a partition, and the segments that can hold wanted records of it.
+    """Resolved range of a partition, and its segments that may contain wanted records.
 
     Attributes:
-        start_hint: Position of the first offset, if known.
+        partition: The range and its log.
+        segments: The segments, in order.
+        start_hint: Position of the first offset; None if it is not known.
     """
 
     partition: PartitionRange
@@ -48,8 +52,8 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = plan_ranges(options, dirs, row_filter)
-        if options.most_records is not None:
-            # The task of a range searches for these records, so planning opens no segment.
+        if options.tail is not None:
+            # The task of a range searches for its last records, so planning opens no segment.
             return [
                 _split(partition, partition.range, size=_FEW_RECORDS_BYTES)
                 for partition in partitions
@@ -59,7 +63,7 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
 
 
 def plan_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -> list[PartitionRange]:
-    """Return the resolved ranges of a batch read, by topic and partition. Warns of missing segments.
+    """Return the resolved ranges of a batch read, sorted by topic and partition. Warns of missing segments.
 
     Raises:
         UnknownPartition, NotALogDirectory: As `read_locations`.
@@ -83,30 +87,32 @@ def splits_of(planned: Sequence[PlannedRange], options: ReadOptions, row_filter:
     """Return the ranges cut into splits: between segments, inside large segments, and by the options."""
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], PositionHint] = {}
-    pack = pack_size(sum(segment.size for one in planned for segment in one.segments), options.max_partition_bytes)
-    for one in planned:
-        tp = one.partition.topic_partition
-        narrowed = narrow(one.partition.range, one.segments, row_filter)
+    total = sum(segment.size for planned_range in planned for segment in planned_range.segments)
+    piece_bytes = pack_size(total, options.max_partition_bytes)
+    for planned_range in planned:
+        tp = planned_range.partition.topic_partition
+        narrowed = narrow(planned_range.partition.range, planned_range.segments, row_filter)
         if narrowed is None:
             continue
-        if one.start_hint is not None:
-            hints[tp, narrowed.start] = one.start_hint
-        cuts = list(pack_segments(one.segments, pack))
+        if planned_range.start_hint is not None:
+            hints[tp, narrowed.start] = planned_range.start_hint
+        cuts = list(pack_segments(planned_range.segments, piece_bytes))
         hints.update({(tp, cut.offset): PositionHint(cut.base_offset, cut.position) for cut in cuts})
         pieces += cut_range(narrowed, [cut.offset for cut in cuts])
     ranges = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
     )
-    ranges += [one.partition.range for one in planned if _may_report_damage(one.partition, options)]
-    by_partition = {one.partition.topic_partition: one for one in planned}
+    ranges += [each.partition.range for each in planned if _may_report_damage(each.partition, options)]
+    by_partition = {each.partition.topic_partition: each for each in planned}
     splits = []
-    begun: set[TopicPartition] = set()
-    for each in ranges:
-        tp = each.topic_partition
-        one = by_partition[tp]
-        hint, is_first = hints.get((tp, each.start)), tp not in begun
-        splits.append(_split(one.partition, each, hint, size=_size_of(each, one.segments), is_first=is_first))
-        begun.add(tp)
+    seen: set[TopicPartition] = set()
+    for offsets in ranges:
+        tp = offsets.topic_partition
+        planned_range = by_partition[tp]
+        size = _size_of(offsets, planned_range.segments)
+        hint = hints.get((tp, offsets.start))
+        splits.append(_split(planned_range.partition, offsets, hint, size=size, is_first=tp not in seen))
+        seen.add(tp)
     return splits
 
 
@@ -115,8 +121,8 @@ def check_scan_bytes(size: int, options: ReadOptions) -> None:
     limit = options.max_scan_bytes
     if limit is not None and size > limit:
         raise OptionError(
-            f"this would read {size} bytes of .log files ({size / 1e9:.3f} GB), maxScanBytes is {limit}",
-            hint="narrow it with startingTimestamp, startingOffsets or a subscription, or allow more",
+            f"the query would read {size} bytes of .log files ({size / 1e9:.3f} GB), but maxScanBytes is {limit}",
+            hint="narrow the read with startingTimestamp, startingOffsets or a subscription, or raise maxScanBytes",
         )
 
 
@@ -127,35 +133,35 @@ def narrow(whole: OffsetRange, segments: Sequence[SegmentFacts], row_filter: Row
     """
     start = max(whole.start, row_filter.offset_from)
     end = min(whole.end, row_filter.offset_until)
-    still_late = whole.end_is_latest and row_filter.offset_until > whole.end
+    end_is_latest = whole.end_is_latest and row_filter.offset_until > whole.end
     if not segments:
-        # No wanted record exists yet. Later ones begin at the end of the log, wherever the filter begins.
+        # No wanted record exists yet. Later records begin at the end of the log, whatever the filter's bounds are.
         start = end = whole.end
     else:
         start = max(start, segments[0].base_offset)
-        if not still_late:
+        if not end_is_latest:
             end = min(end, segments[-1].end_offset)
-    if start >= end and not still_late:
+    if start >= end and not end_is_latest:
         return None
     return replace(
         whole,
         start=start,
         end=max(start, end),
         start_is_earliest=whole.start_is_earliest and start == whole.start,
-        end_is_latest=still_late,
+        end_is_latest=end_is_latest,
     )
 
 
-def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:
-    """Yield the cuts of large segments, and cuts between segments so that each piece has about `pack` bytes."""
+def pack_segments(segments: Iterable[SegmentFacts], piece_bytes: int) -> Iterator[Cut]:
+    """Yield the cuts inside large segments, and cuts between segments so that each piece has about `piece_bytes`."""
     filled = 0
     for segment in segments:
-        if filled and filled + segment.size > pack:
+        if filled and filled + segment.size > piece_bytes:
             yield Cut(segment.base_offset, segment.base_offset, 0)
             filled = 0
         if segment.cuts:
             yield from segment.cuts
-            filled = pack  # the next segment begins a piece of its own
+            filled = piece_bytes  # the next segment begins a new piece
         else:
             filled += segment.size
 
@@ -168,6 +174,7 @@ def _split(
     size: int,
     is_first: bool = True,
 ) -> Split:
+    """Return the split for a part of a partition's range."""
     log, fixed_end = partition.log, offsets.fixed_end
     searches_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
     return Split(
@@ -181,19 +188,19 @@ def _split(
 
 
 def _may_report_damage(partition: PartitionRange, options: ReadOptions) -> bool:
-    """Return True if a range without offsets may still have rows: about damage at the end of the log."""
-    without_offset = partition.range.size <= 0 and not partition.range.end_is_latest
-    return options.reports_damage and without_offset and partition.range.end >= partition.log.log_end_offset
+    """Return True if a range without offsets may still have rows, which report damage at the end of the log."""
+    is_empty = partition.range.size <= 0 and not partition.range.end_is_latest
+    return options.reports_damage and is_empty and partition.range.end >= partition.log.log_end_offset
 
 
 def _size_of(part: OffsetRange, segments: Sequence[SegmentFacts]) -> int:
     """Estimate the bytes of a range: of each segment a share in proportion to its offsets."""
     size = 0
-    at = max(bisect_right(segments, part.start, key=lambda segment: segment.base_offset) - 1, 0)
-    for segment in islice(segments, at, None):
+    first = max(bisect_right(segments, part.start, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment in islice(segments, first, None):
         if segment.base_offset >= part.end:
             break
-        inside = min(part.end, segment.end_offset) - max(part.start, segment.base_offset)
-        if inside > 0:
-            size += segment.size * inside // (segment.end_offset - segment.base_offset)
+        common_offsets = min(part.end, segment.end_offset) - max(part.start, segment.base_offset)
+        if common_offsets > 0:
+            size += segment.size * common_offsets // (segment.end_offset - segment.base_offset)
     return size

@@ -1,4 +1,4 @@
-"""Contents of an offset range: the bytes of its batches, and whether it contains a visible record."""
+"""Measurement of an offset range of a stream: the bytes of its batches, and whether it contains a visible record."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, locate, proven_entry
 
 _SEARCHED_BYTES = 1 << 20
-"""Bytes of markers and aborted records that are searched for a visible record. A range with more of them becomes a
-batch without rows, so that it is not searched again at every trigger."""
+"""Bytes of a range that are searched for a visible record. If a longer beginning of the range has only markers and
+aborted records, the range becomes a batch without rows, so that it is not searched again at every trigger."""
 
 
 def bytes_of(log: PartitionLog, start: int, end: int) -> int:
-    """Return the bytes of the batches that hold [start, end). A missing or damaged segment may count for less."""
+    """Return the bytes of the batches with offsets in [start, end). A missing or damaged segment may count less."""
     total = 0
     for index in _segments(log, start, end):
         segment, following = log.segments[index], log.next_base_offset(index)
@@ -36,7 +36,7 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
 def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
     """Return the offset behind the last batch that ends within `budget` bytes from the batch of `start`.
 
-    It is at most `end`. If the first batch is larger than `budget`, it is the offset behind that batch.
+    The result is at most `end`. If the first batch is larger than `budget`, it is the offset behind that batch.
     """
     reached = start
     for index in _segments(log, start, end):
@@ -49,12 +49,12 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                     reached = following
                     continue
                 target = position + budget
-                # All batches before the indexed one end within the budget. A wrapper (v0, v1) cannot be used, because
+                # All batches before the indexed batch end within the budget. A wrapper (v0, v1) cannot be used, because
                 # its header has no first offset.
                 entry = file.offset_index.floor_position(target)
-                near = proven_entry(file, entry) if entry.position > position else None
-                if near is not None and near.magic >= 2:
-                    position, reached = entry.position, max(reached, near.base_offset)
+                indexed = proven_entry(file, entry) if entry.position > position else None
+                if indexed is not None and indexed.magic >= 2:
+                    position, reached = entry.position, max(reached, indexed.base_offset)
                 for header in file.headers(position):
                     if header.end > target and reached > start:
                         break
@@ -62,7 +62,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                     if header.end >= target or reached >= end:
                         break
         except FileNotFoundError:
-            return end  # the task decides what that means
+            return end  # the task will report the missing segment
         except (CorruptBatch, UnsupportedFormat):
             if reached == start:
                 reached = end if following is None else following  # the task reports the damage
@@ -73,9 +73,9 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: PositionHint | None = None
 ) -> bool:
-    """Return True if [start, end) may hold a record that a reader sees.
+    """Return True if [start, end) may contain a record that a reader sees.
 
-    Return True also if finding out takes long, or damage prevents it.
+    The result is also True if the search exceeds _SEARCHED_BYTES, or fails at damage.
 
     Args:
         log: The partition.
@@ -108,9 +108,13 @@ def holds_records(
         aborted = aborted_transactions(log, start, end).aborted
     except (CorruptBatch, UnsupportedFormat):
         return True
-    return any(
-        not any(a.producer_id == h.producer_id and a.first_offset <= h.base_offset <= a.last_offset for a in aborted)
-        for h in transactional
+    return not all(
+        any(
+            transaction.producer_id == header.producer_id
+            and transaction.first_offset <= header.base_offset <= transaction.last_offset
+            for transaction in aborted
+        )
+        for header in transactional
     )
 
 
@@ -125,7 +129,7 @@ def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
 
 
 def _position(file: SegmentFile, offset: int) -> int:
-    """Return the position of the first batch that reaches `offset`, or the end of the good headers if none does."""
+    """Return the position of the first batch that reaches `offset`, or the end of the valid headers if none does."""
     if offset <= file.first_offset:  # no batch of the segment is needed
         return file.begin
     position = locate(file, offset)
@@ -135,5 +139,5 @@ def _position(file: SegmentFile, offset: int) -> int:
                 return header.position
             position = header.end
     except (CorruptBatch, UnsupportedFormat):
-        pass  # only the shares of a limit depend on it; the task reports the damage
+        pass  # the position affects only the division of a limit among partitions; the task reports the damage
     return position

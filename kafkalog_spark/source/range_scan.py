@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class DamageRange:
-    """Position of a range among the ranges of its partition, which decides where damage is reported."""
+class RangePosition:
+    """Position of a range among the ranges of its partition. Damage at the ends of a log is reported only once."""
 
     is_first: bool
     is_last: bool
@@ -39,12 +39,12 @@ def scan_range(
     buffers: ScanBuffers,
     *,
     fail_on_data_loss: bool,
-    damage: DamageRange | None = None,
+    damage_position: RangePosition | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, and log what mode=DROPMALFORMED skipped.
+    """Yield the rows of a range, and log the damage that mode=DROPMALFORMED has skipped.
 
-    If retention deletes the beginning of a range from earliest before its first batch is yielded, the scan starts again
-    at the new log start.
+    If the range starts at earliest and retention deletes its beginning before the first batch is yielded, the scan
+    starts again at the new log start.
 
     Args:
         log: The partition.
@@ -53,7 +53,7 @@ def scan_range(
         hint: Position of the start.
         buffers: Buffers of the task.
         fail_on_data_loss: Raise DataLoss for deleted records; otherwise log a warning.
-        damage: For mode=PERMISSIVE, in which damage is returned as rows.
+        damage_position: Position of the range for mode=PERMISSIVE, which returns damage as rows; None for other modes.
 
     Raises:
         DataLoss: With `fail_on_data_loss`.
@@ -66,12 +66,12 @@ def scan_range(
         statistics = ScanStatistics()
         on_loss = partial(_raise_or_log, log, offsets, statistics, fail_on_data_loss)
         try:
-            if damage is not None:
-                from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # only needed here
+            if damage_position is not None:
+                from kafkalog_spark.log.repair.damage_rows import scan_with_damage
 
                 yield from scan_with_damage(
-                    log, offsets.start, offsets.end, request.columns, request, is_first=damage.is_first,
-                    is_last=damage.is_last, statistics=statistics, on_loss=on_loss, buffers=buffers,
+                    log, offsets.start, offsets.end, request.columns, request, is_first=damage_position.is_first,
+                    is_last=damage_position.is_last, statistics=statistics, on_loss=on_loss, buffers=buffers,
                 )  # fmt: skip
                 return
             yield from scan_partition(
@@ -90,12 +90,12 @@ def scan_range(
 def _raise_or_log(
     log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics, fail_on_data_loss: bool, error: KafkalogError
 ) -> None:
-    """Raise the error for deleted records, or log it if failOnDataLoss is false."""
+    """Raise the error for deleted records; log it if failOnDataLoss is false and the scan need not start again."""
     if fail_on_data_loss or _start_is_deleted(log, offsets, statistics):
         raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)
 
 
 def _start_is_deleted(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics) -> bool:
-    """Return True if retention has deleted the start of a range from earliest of which no row was yielded yet."""
+    """Return True if retention has deleted the start of a range from earliest before a row was yielded."""
     return offsets.from_earliest and not statistics.rows and log.log_start_offset > offsets.start

@@ -8,9 +8,11 @@ from kafkalog_spark.source.topic_partitions import TopicPartition
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Divide `limit` in proportion to the sizes. No share is above its size; one of a size above 0 is at least 1.
+    """Divide `limit` in proportion to the sizes. No share exceeds its size, and the share of a positive size is at
+    least 1.
 
-    Uses integers: in the connector's floating point, a limit that equals the total may leave an offset over.
+    The shares are computed with integers. In the connector's floating point, a limit that equals the total may leave a
+    remainder of one offset.
     """
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
@@ -21,7 +23,10 @@ def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartiti
 def limited_ends(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return ends about `limit` offsets behind `starts`. A partition whose end is not above its start keeps its end."""
+    """Return ends that are together about `limit` offsets behind `starts`.
+
+    A partition whose end is not above its start keeps its end.
+    """
     sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
     share = shares(limit, sizes)
     return {tp: starts[tp] + share[tp] if tp in share else end for tp, end in ends.items()}

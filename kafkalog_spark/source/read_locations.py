@@ -1,6 +1,6 @@
-"""The locations of a read: which partitions it reads, and from which copy of each.
+"""Locations of a read: the partitions that it reads, and the directory that it reads each from.
 
-options -> log directories (listed) -> assigned partitions -> locations
+The log directories are listed, the subscription selects the assigned partitions, and one copy of each is chosen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
-from kafkalog_spark.source.topic_partitions import TopicPartition, cut_text
+from kafkalog_spark.source.topic_partitions import TopicPartition, names_text
 from kafkalog_spark.store.parallel import in_parallel
 
 T = TypeVar("T")
@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 class ReadLocations:
     """The partitions that a subscription assigns, and the locations of those that are read.
 
-    A row filter may exclude assigned partitions. The bounds of the read must name these too.
+    A row filter may exclude assigned partitions, which then have no location. The bounds of the read must name them all
+    the same.
     """
 
     assigned: Sequence[TopicPartition]
@@ -63,7 +64,7 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
             "See the docs for more details.",  # the connector's sentence
-            hint=f"allTopics=true reads every topic that is there: {cut_text(topics) or 'none yet'}",
+            hint=f"allTopics=true reads every topic of the log directory: {names_text(topics) or 'none yet'}",
         )
     return dirs
 

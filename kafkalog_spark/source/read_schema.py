@@ -1,8 +1,8 @@
-"""The schema of a read in Spark's types: the default schema of a load, and checks of a schema that the user gives.
+"""Schema of a read in Spark's types: the default schema of a load, and checks of a schema that the user gives.
 
-In a schema of the user's own, a name that equals one of Kafka's columns, in any case, is that column. A struct column
-`value` or `key` holds decoded fields, so that their names cannot conflict. Every other name is a field of the values,
-or of the keys if only those have a format.
+In a user's schema, a name that equals one of Kafka's columns, in any case, is that column. The fields of a struct
+column `value` or `key` are decoded, and their names cannot conflict with Kafka's columns. Every other name is a field
+of the values, or of the keys if only those have a format.
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.typed.formats import ResolvedFormat
 
-# from Arrow types, because StructType.fromDDL needs a Spark session, which workers do not have
+# Made from Arrow types, because StructType.fromDDL needs a Spark session, which workers do not have.
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}
 ALL_TYPES = _TYPES | {name: from_arrow_type(kind) for name, kind in DAMAGE_COLUMN_TYPES.items()}
+"""Types of Kafka's columns and of the columns about damage."""
 _BY_NAME = {name.lower(): name for name in ALL_TYPES}
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
 def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
-    """Return the default schema of a load: Kafka's columns, with values and keys that have a format as structs.
+    """Return the default schema of a load: Kafka's columns, in which values and keys with a format are structs.
+
+    Args:
+        options: Options of the read.
+        formats: Resolved formats by side.
 
     Raises:
         OptionError: If the options do not say which fields a format decodes.
@@ -40,7 +45,7 @@ def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> 
     return StructType(fields)
 
 
-def kafkas_name(name: str) -> str:
+def kafka_name(name: str) -> str:
     """Return Kafka's spelling of a column name given in any case; any other name unchanged."""
     return _BY_NAME.get(name.lower(), name)
 
@@ -53,7 +58,7 @@ def checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, 
         with_damage: True for mode=PERMISSIVE, which has columns about damage, and nulls in the others.
 
     Raises:
-        OptionError: For an unknown column, another type, or NOT NULL for a column that may be null.
+        OptionError: For an unknown column, a column of another type, or NOT NULL for a column that may be null.
     """
     types, never_null = (ALL_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
     names = distinct_names(fields)
@@ -83,7 +88,7 @@ def checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, 
 
 def distinct_names(fields: Iterable[StructField]) -> tuple[str, ...]:
     """Return the names of fields in Kafka's spelling. Raises OptionError if a name occurs twice."""
-    names = tuple(kafkas_name(field.name) for field in fields)
+    names = tuple(kafka_name(field.name) for field in fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     return names

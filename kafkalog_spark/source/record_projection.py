@@ -20,13 +20,16 @@ from kafkalog_spark.typed.decoder import ValueDecoder, decode_column
 from kafkalog_spark.typed.formats import ResolvedFormat, option_names
 
 _RECORD_ID = ("topic", "partition", "offset")
-"""Columns that errors about bad values name."""
+"""Columns that identify a record in errors about malformed values."""
 
 
 class RecordProjection:
     """Converts batches of a scan to the Arrow schema that Spark expects, with values and keys decoded.
 
-    columns: names of the columns to scan. Raises OptionError for an unsupported schema.
+    Raises OptionError for an unsupported schema.
+
+    Attributes:
+        columns: Names of the columns to scan.
     """
 
     def __init__(self, read: ResolvedRead) -> None:
@@ -52,7 +55,7 @@ class RecordProjection:
         self.columns = tuple(scanned)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch. Raises MalformedValue for a bad value in mode FAILFAST."""
+        """Convert a batch. Raises MalformedValue for a malformed value in mode FAILFAST."""
         if not self._decoders:
             return batch_in_schema(batch, self._target)
         decoded: dict[str, list[Any]] = {}
@@ -66,10 +69,10 @@ class RecordProjection:
                     keep = ~result.bad if keep is None else keep & ~result.bad
             struct = result.columns
             fields = struct.flatten() if struct.null_count else map(struct.field, range(struct.type.num_fields))
-            decoded[side] = [*fields, struct]  # WHOLE_STRUCT is the last one
+            decoded[side] = [*fields, struct]  # the struct is last, at WHOLE_STRUCT
         arrays = [
-            _as_type(batch.column(at), field.type) if side is None else decoded[side][at]
-            for (side, at), field in zip(self._origins, self._target, strict=True)
+            _as_type(batch.column(position), field.type) if side is None else decoded[side][position]
+            for (side, position), field in zip(self._origins, self._target, strict=True)
         ]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._target)
         return rows if keep is None else rows.filter(pa.array(keep))
@@ -82,14 +85,14 @@ class RecordProjection:
             f"the {given.side} cannot be read as {given.name}: {why(row)}",
             topic_partition=f"{topic}-{partition}",
             offset=offset,
-            hint=f"{given.side}.mode=PERMISSIVE reads what can be read, DROPMALFORMED leaves such records out",
+            hint=f"{given.side}.mode=PERMISSIVE reads such fields as null, DROPMALFORMED skips such records",
         )
 
 
 def batch_in_schema(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return the same buffers with Spark's schema. Bytes that become strings are not validated, as in Spark's cast."""
+    """Return a batch with Spark's schema and the same buffers. Bytes become strings unchecked, as in Spark's cast."""
     if not len(target):
-        return batch.select([])  # only a number of rows, which from_arrays would take from the first column
+        return batch.select([])  # keeps the number of rows, which from_arrays would take from the first column
     arrays = [_as_type(array, field.type) for array, field in zip(batch.columns, target, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
@@ -113,13 +116,13 @@ def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
     except ValueError as error:
         raise OptionError(
             f"spark.sql.session.timeZone: {error} that Python knows",
-            hint=f"install the package tzdata, or name another: {format.side}.timeZone",
+            hint=f"install the package tzdata, or name another time zone with {format.side}.timeZone",
         ) from None
     return replace(format, options={**format.options, "timezone": zone})
 
 
 def _has_moments(kind: pa.DataType) -> bool:
-    """Return True if a type has a timestamp with a time zone in it."""
+    """Return True if a type is or contains a timestamp with a time zone."""
     if pa.types.is_timestamp(kind):
         return kind.tz is not None
     return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,7 +1,7 @@
-"""A load, resolved once for planning, tasks and streams: its options, the formats of values and keys, and its schema.
+"""Options, formats and schema of a load, resolved once for planning, tasks and streams.
 
-`DataSource.schema` cannot know whether a batch or a stream is loaded. Options that only one of the two refuses are
-refused by the first query of a batch, or at the start of a stream.
+`DataSource.schema` does not know whether a batch or a stream is loaded. So an option that only a batch refuses raises
+an error in the first query of the batch, and one that only a stream refuses raises it at the start of the stream.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
-from kafkalog_spark.source.option_parsing import GivenReadOptions, parse_read_options, warn_about_options
+from kafkalog_spark.source.given_read_options import GivenReadOptions
+from kafkalog_spark.source.option_parsing import parse_read_options, warn_about_options
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.read_schema import kafkas_name
+from kafkalog_spark.source.read_schema import kafka_name
 from kafkalog_spark.typed.formats import ResolvedFormat, SchemaSources
 
 
@@ -31,11 +32,11 @@ class ResolvedRead:
 
 
 class LoadOptions:
-    """The options of a load, of which it is not known yet whether it is a batch or a stream.
+    """Options of a load, which may be a batch or a stream.
 
-    Spark keeps the data source, and this object in it, after `schema`: so files and schemas of formats are looked up
-    once per load, and each option without effect is logged once. With a schema of the user's own Spark does not call
-    `schema`. Then every query has its own LoadOptions, and a stream has two, because Spark makes its reader in two
+    Spark keeps the data source, and this object in it, after `schema`. So the files and schemas of formats are looked
+    up once per load, and each option without effect is logged once. If the user gives a schema, Spark does not call
+    `schema`. Then every query has its own LoadOptions, and a stream has two, because Spark creates its reader in two
     processes.
     """
 
@@ -46,10 +47,10 @@ class LoadOptions:
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
     def parse_any(self) -> ReadOptions:
-        """Parse the options for a batch or a stream, whichever accepts them. Logs options without effect on either.
+        """Parse the options for a batch, or for a stream if a batch refuses them. Logs options without effect on both.
 
         Raises:
-            OptionError: If both refuse the options.
+            OptionError: If a batch and a stream refuse the options.
         """
         accepted: list[ReadOptions] = []
         errors: list[OptionError] = []
@@ -79,13 +80,13 @@ class LoadOptions:
             }
         return self._formats
 
-    def resolved(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
+    def resolve(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
         """Return the read with a schema, which may be the user's own.
 
         With formats, mode=PERMISSIVE applies to damaged batches only if the schema has a column about damage.
         """
-        with_damage = DAMAGE_COLUMN_TYPES.keys() & set(map(kafkas_name, schema.names))
-        if options.formats and options.reports_damage and not with_damage:
+        has_damage_column = bool(DAMAGE_COLUMN_TYPES.keys() & set(map(kafka_name, schema.names)))
+        if options.formats and options.reports_damage and not has_damage_column:
             options = replace(options, mode="FAILFAST")
         return ResolvedRead(options, self.formats(options), schema)
 
@@ -98,7 +99,7 @@ class LoadOptions:
 
 
 def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield keys and values of a topic, for a schema registry that keeps its schemas in one."""
+    """Yield the keys and values of a topic, for a schema registry that stores its schemas in a topic."""
     from kafkalog_spark.log.log_dir import LogDirs
 
     return LogDirs.open(options.paths, options.storage, options.tier).keys_and_values(topic)

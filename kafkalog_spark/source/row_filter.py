@@ -1,4 +1,4 @@
-"""Conditions on rows that a read applies itself, instead of Spark."""
+"""Conditions on rows that a read applies itself, so that Spark need not apply them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 
-# Strings are compared by code point. That is the order of their UTF-8 bytes, Spark's default collation.
+# Python compares strings by code point, which is the order of their UTF-8 bytes and Spark's default collation.
 TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
     "EqualNullSafe": operator.eq,
@@ -30,6 +30,7 @@ class PartitionTest:
     """Condition on "topic" or "partition".
 
     Attributes:
+        column: "topic" or "partition".
         op: Key of TESTS.
         value: A str, int or Fraction; for "In" a frozenset of them.
         negated: True if the comparison must fail.
@@ -48,11 +49,11 @@ class PartitionTest:
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Conditions on rows, all of which must hold. Bounds are half open and fit into int64. The default keeps every row.
+    """Conditions on rows, all of which must hold. The default keeps every row.
 
-    `offset_in` and `timestamp_in_ms` are sorted, distinct and within the bounds; None means no list. An upper bound of
-    2**63 - 1 means no bound. No row has that offset or timestamp, because neither the log end offset behind it nor the
-    timestamp in microseconds would fit.
+    Bounds are half open and fit into int64. An upper bound of 2**63 - 1 means no bound: no row has that offset, because
+    the log end offset would not fit, and none has that timestamp, because it would not fit in microseconds. `offset_in`
+    and `timestamp_in_ms` are sorted, distinct and within the bounds; None means no list.
     """
 
     offset_from: int = MIN_INT64

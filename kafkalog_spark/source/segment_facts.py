@@ -1,4 +1,4 @@
-"""Facts about segments for planning: which can hold wanted records, their bytes, and where they can be cut."""
+"""Facts about segments for planning: which may contain wanted records, their bytes, and where they can be cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.store.parallel import in_parallel
 
 CHEAP_READ_BYTES = 16 << 10
-"""Bytes: four index intervals. Reading them takes no longer than opening the segment."""
+"""Four index intervals (index.interval.bytes). Reading so much takes no longer than opening the segment."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SegmentFacts:
     Attributes:
         base_offset: First offset.
         end_offset: Offset behind the last one.
-        size: About how many bytes.
+        size: Estimated bytes.
         cuts: Possible cuts, in order.
     """
 
@@ -59,10 +59,10 @@ def facts_of_ranges(
 def segment_facts(
     log: PartitionLog, offsets: OffsetRange, row_filter: RowFilter, options: ReadOptions
 ) -> list[SegmentFacts]:
-    """Return the segments that can hold wanted records of a range, in order.
+    """Return the segments that may contain wanted records of a range, in order.
 
-    The first one may begin behind its base offset. With a timestamp filter, closed segments that are too old are left
-    out at both ends, but not between: the range of a task has no gaps.
+    The part of the first segment may begin behind its base offset. With a timestamp filter, closed segments that are
+    too old are left out. Their offsets remain in the range if they are between those of other segments.
     """
     start = max(offsets.start, row_filter.offset_from)
     end = min(offsets.end, row_filter.offset_until)
@@ -105,7 +105,7 @@ def segment_facts(
                 cuts = () if uncut else tuple(_cuts(file, first, last, position, options.max_partition_bytes))
                 facts.append(SegmentFacts(first, last, size, cuts))
         except FileNotFoundError:
-            # It was deleted or replaced since it was listed. The task that reads its offsets decides what that means.
+            # The segment was deleted or replaced since it was listed. The task that reads its offsets reports that.
             facts.append(SegmentFacts(max(start, base), following if following is not None else end, 0))
     return facts
 
@@ -113,7 +113,7 @@ def segment_facts(
 def _time_position(file: SegmentFile, timestamp: int) -> ScanStart:
     """Return a position before which all records are older than `timestamp` ms.
 
-    It is the beginning of the segment if finding a better one requires much reading.
+    The result is the beginning of the segment if the search for a better position would read too much.
     """
     entry = file.time_index.floor_before(timestamp)
     if entry is None:
@@ -121,16 +121,16 @@ def _time_position(file: SegmentFile, timestamp: int) -> ScanStart:
     # The batch of the entry is searched between two entries of the offset index.
     _, after = file.offset_index.entries_after(entry.offset)
     searched = (int(after[0]) if len(after) else file.size) - locate(file, entry.offset)
-    return locate_timestamp(file, timestamp) if searched <= _worth_reading(file) else ScanStart(0, file.base_offset)
+    return locate_timestamp(file, timestamp) if searched <= _read_limit(file) else ScanStart(0, file.base_offset)
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     """Return True if every batch of a closed segment from `position` on is older than `timestamp` ms.
 
-    Return False if finding out requires much reading, if the segment is damaged, and if it ends inside a batch, which
-    may be newer.
+    The result is False if the check would read too much, if the segment is damaged, and if it ends inside a batch,
+    which may be newer.
     """
-    if file.size - position > _worth_reading(file):
+    if file.size - position > _read_limit(file):
         return False
     try:
         for header in file.good_headers(position):
@@ -142,10 +142,10 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     return position == file.size
 
 
-def _worth_reading(file: SegmentFile) -> int:
-    """Return the number of bytes that planning may read in order to leave a segment out.
+def _read_limit(file: SegmentFile) -> int:
+    """Return the number of bytes that planning may read to exclude a segment.
 
-    The limit keeps planning from reading the log if an index is missing.
+    Without the limit, planning would read the whole log if an index is missing.
     """
     return max(CHEAP_READ_BYTES, file.size // 16)
 
@@ -161,10 +161,10 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
-    """Yield batch boundaries about `largest` bytes apart.
+    """Yield batch boundaries about `largest` bytes apart, from entries of the offset index.
 
-    Each is an index entry that the batch it points to confirms. In an object store, where confirming it is a request,
-    the boundary is the offset behind the entry's: two tasks then read the same batch, each its own records of it.
+    An entry is checked against the batch at its position. In an object store the check would be a request, so the cut
+    is the offset behind that of the entry: two tasks then read the same batch, and each returns its own records of it.
     """
     if file.size - position <= largest:
         return
@@ -176,7 +176,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         if entry is None:
             return
         position = max(entry.position, position + largest)
-        if file.remote:  # unconfirmed: the task confirms where it begins, and reads by offsets
+        if file.remote:  # not checked: the task checks the position, and reads by offsets
             base_offset = entry.offset + 1
         else:
             header = proven_entry(file, entry)

@@ -13,15 +13,15 @@ from kafkalog_spark.source.offset_range import OffsetRange
 
 @dataclass(frozen=True)
 class Split:
-    """Offset range of one partition, with what saves the task work. Small and picklable.
+    """Offset range of one partition, with facts from planning that save the task work. Small and picklable.
 
     Attributes:
-        location: Where the partition is.
+        location: Location of the partition.
         range: The offsets to read.
-        hint: Position of the start. Checked before it is used.
-        known_end: End of the log at planning, for a task that has to search for the end again. Checked too.
-        topic_id: In a stream, the ID of the planned topic.
-        size: About how many bytes the range has on disk.
+        hint: Position of the start. The task checks it before it uses it.
+        known_end: End of the log at planning, for a task that has to search for the end again. Checked, too.
+        topic_id: ID of the topic at planning; None in a batch query.
+        size: Estimated bytes of the range on disk.
         is_first: True for the first split of its partition in this read.
     """
 

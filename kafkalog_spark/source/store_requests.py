@@ -13,7 +13,12 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def requests_logged(what: str, stores: Iterable[Store]) -> Iterator[None]:
-    """Log at level INFO the requests and bytes of this process during a step; nothing if no store is remote."""
+    """Log the requests and bytes of this process during a step, at level INFO. Logs nothing if no store is remote.
+
+    Args:
+        what: Name of the step.
+        stores: Stores that the step uses.
+    """
     if not any(store.remote for store in stores):
         yield
         return

@@ -1,12 +1,12 @@
-"""Planner of a stream, on the driver: where the stream begins, how far the next batch goes, and which splits it has.
+"""Planner of a stream on the driver: the start of the stream, the end of the next batch, and the splits of the batch.
 
 Data loss is detected before Spark writes the batch to its checkpoint, so a query that fails leaves the checkpoint
 unchanged. The limits of a batch are those of Spark's Kafka source (`KafkaMicroBatchStream.rateLimit`, `delayBatch`). A
-batch whose end is below its start reads nothing: the position moves back. So a stream with failOnDataLoss=false resumes
-in a topic that was created again (at its beginning), or in a log that was truncated.
+batch whose end is below its start reads no records and moves the position back. In this way a stream with
+failOnDataLoss=false resumes in a log that was truncated, and at the beginning of a topic that was created again.
 
-One planner serves one run of a query. What it remembers between triggers saves work and detects deleted topics.
-Everything that a restarted query needs is in the offsets.
+Each run of a query has its own planner. Its state between triggers only saves work and detects deleted topics: all that
+a restarted query needs is in the offsets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StreamPlanner:
 
     Attributes:
         topic_ids: Topic IDs of the offsets that `next_end` returned last.
-        planned_bytes: Bytes of the segments, or parts of segments, that the tasks of the last plan open.
+        planned_bytes: Bytes of the segments, or parts of segments, that the last plan reads.
     """
 
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
@@ -84,9 +84,9 @@ class StreamPlanner:
     def initial(self) -> Offsets:
         """Return the offsets at which a new query begins; the same at every call.
 
-        Spark does not store them: after a restart before the end of the first batch it calls this again. So `latest`
-        stays LATEST, which means the end of the first batch: that batch is empty, and its end, which Spark does store,
-        is where the query begins.
+        Spark does not store these offsets: after a restart before the end of the first batch it calls this method
+        again. So the result for `latest` is LATEST, which stands for the end of the first batch. That batch is empty,
+        and the query begins at its end, which Spark does store.
 
         Raises:
             OptionError: If the options name other partitions than exist, or a timestamp has no match.
@@ -101,8 +101,8 @@ class StreamPlanner:
                 # a timestamp without a match stays LATEST, as the option latest does
                 self._initial = {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
                 return self._initial
-            numbers, missing_topics = start.numbers(logs)
-            if numbers.keys() != logs.keys() or missing_topics:
+            numbers, unassigned_topics = start.by_partition(logs)
+            if numbers.keys() != logs.keys() or unassigned_topics:
                 raise OptionError(
                     "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for "
                     f"latest, -2 for earliest, if you don't care. Specified: {set_text(numbers, start.topics)} "
@@ -135,13 +135,13 @@ class StreamPlanner:
         if self._target is not None:  # partitions that were added later are ignored
             logs = {tp: live for tp, live in logs.items() if tp in self._target or tp in start}
         seen = {tp: self._seen_of(tp, topic_ids) for tp in start}
-        next_batch = continue_from(start, logs, seen, self._live.present, self._options.subscription.names)
+        next_batch = continue_from(start, logs, seen, self._live.present, self._options.subscription.is_named)
         self._report(next_batch.losses)
         if start and not logs:
             return start  # as in the connector: offsets without partitions would lose every position
         if self._target is not None:
             for tp, end in next_batch.ends.items():
-                last = min(end, self._target.get(tp, 0))  # 0 for a partition that was added later
+                last = min(end, self._target.get(tp, 0))  # a partition that was added later is not read
                 if start.get(tp) == LATEST:  # a query from latest begins at its target
                     next_batch.starts[tp] = next_batch.ends[tp] = last
                 elif tp not in next_batch.moved:
@@ -164,7 +164,7 @@ class StreamPlanner:
         for tp, end in self._offered.items():
             if tp not in logs:
                 continue  # deleted, with its position kept
-            # The next batch begins where this one ends. If that is the end of the log, its byte position is known.
+            # The next batch begins at the end of this batch. If that is the end of the log, its byte position is known.
             log_end, before = self._logs[tp].log_end, self._ends.get(tp, ())
             if log_end.offset == end and log_end not in before:
                 self._ends[tp] = (*before[-1:], log_end)
@@ -183,7 +183,7 @@ class StreamPlanner:
         Raises:
             DataLoss: If failOnDataLoss is true and the logs do not hold the batch.
         """
-        if end != self._offered:  # a batch that was planned by an earlier run
+        if end != self._offered:  # an earlier run has planned the batch
             self._look(topic for topic, _ in (*start, *end))
         logs, fails = self._logs, self._options.fail_on_data_loss
         first = start == self._initial
@@ -193,7 +193,7 @@ class StreamPlanner:
             hint = self._hint(each.topic_partition, each.start)
             partition = PartitionRange(each, logs[each.topic_partition].log)
             planned.append(PlannedRange(partition, self._facts(each, hint), hint))
-        self.planned_bytes = sum(segment.size for one in planned for segment in one.segments)
+        self.planned_bytes = sum(segment.size for planned_range in planned for segment in planned_range.segments)
         splits = splits_of(planned, self._options, RowFilter())
         return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
 
@@ -227,7 +227,7 @@ class StreamPlanner:
         self._warned = texts
 
     def _has_records(self, tp: TopicPartition, next_batch: Continuation) -> bool:
-        """Return True if the new offsets of a partition hold a visible record. A negative result is remembered."""
+        """Return True if the new offsets of a partition may contain a visible record. A negative result is cached."""
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
             return False
@@ -258,10 +258,7 @@ class StreamPlanner:
         return next((PositionHint(end.segment, end.position) for end in ends), None)
 
     def _facts(self, offsets: OffsetRange, hint: PositionHint | None) -> list[SegmentFacts]:
-        """Return the segments of a range.
-
-        Opens no file if the range was appended to the last segment since the last batch.
-        """
+        """Return the segments of a range. Opens no file if the range was appended since the last batch."""
         live = self._logs[offsets.topic_partition]
         end = live.log_end
         if hint is not None and hint.segment == end.segment and offsets.end == end.offset:

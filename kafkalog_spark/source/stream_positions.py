@@ -1,6 +1,6 @@
-"""Positions of a stream compared with the logs as they are: where the next batch begins, and how far it may go.
+"""Comparison of a stream's positions with the present logs: the start and the extent of the next batch.
 
-Rules on values, without I/O. Cases of data loss are those of Spark's Kafka source (`data_loss`).
+No I/O. The cases of data loss are those of Spark's Kafka source (`data_loss`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Continuation:
     """Start and largest extent of the next batch. `starts` and `ends` have the same partitions.
 
     Attributes:
-        starts: First offsets.
-        ends: Offsets behind the last ones, before limits.
-        moved: Partitions whose position changes without reading anything. Limits do not change their end.
-        losses: Data that the stream misses.
+        starts: First offset of each partition.
+        ends: Offset behind the last one, before limits are applied.
+        moved: Partitions whose position changes although no record is read. Limits do not change their end.
+        losses: Records that the stream misses.
     """
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
@@ -55,26 +55,28 @@ def continue_from(
     logs: Mapping[TopicPartition, LiveLog],
     seen: Mapping[TopicPartition, Seen],
     present: Collection[TopicPartition] = (),
-    named: Callable[[TopicPartition], bool] = lambda tp: False,
+    is_named: Callable[[TopicPartition], bool] = lambda tp: False,
 ) -> Continuation:
-    """Compare the positions of a stream with the logs as they are.
+    """Compare the positions of a stream with the present logs.
 
-    A deleted partition that the options name keeps its position if its topic ID is known: if it returns, the ID tells
-    whether it is the same topic. Other deleted partitions are dropped; otherwise the offsets of a query with a pattern
-    would grow forever.
+    A deleted partition that the options name keeps its position if its topic ID is known: if the partition returns, the
+    ID tells whether it is the same topic. Other deleted partitions are dropped, because otherwise the offsets of a
+    query with a pattern would grow without limit.
 
     Args:
         start: The positions, perhaps EARLIEST or LATEST.
         logs: The logs of the partitions that are read.
         seen: State of the partitions at earlier triggers.
         present: All existing partitions, read or not.
-        named: Returns True for a partition that the options name.
+        is_named: Returns True for a partition that the options name.
     """
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
         next_batch.losses.append(partitions_deleted(gone, gone.intersection(present)))
-    kept = {tp: start[tp] for tp in gone if start[tp] >= 0 and named(tp) and seen.get(tp, UNSEEN).topic_id is not None}
+    kept = {
+        tp: start[tp] for tp in gone if start[tp] >= 0 and is_named(tp) and seen.get(tp, UNSEEN).topic_id is not None
+    }
     next_batch.starts |= kept
     next_batch.ends |= kept
     for tp, log in logs.items():
@@ -89,11 +91,11 @@ def continue_from(
             position = end
         elif offset != EARLIEST:
             before = seen.get(tp, UNSEEN)
-            if what := created_again(tp[0], before.topic_id, log.topic_id):
+            if reason := created_again(tp[0], before.topic_id, log.topic_id):
                 if offset > end:
-                    what = f"{offset_changed(tp, offset, end)} {what}"
+                    reason = f"{offset_changed(tp, offset, end)} {reason}"
                 if offset or before.end:  # otherwise the old topic was empty
-                    next_batch.losses.append(records_lost(tp, what, offset))
+                    next_batch.losses.append(records_lost(tp, reason, offset))
                 if offset > position:
                     next_batch.moved.add(tp)
                     position, end = offset, position
@@ -121,18 +123,19 @@ def batch_ranges(
     first: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
-    """Return the ranges of a batch whose end Spark has stored, by topic and partition, without empty ones.
+    """Return the ranges of a batch whose end Spark has stored, sorted by topic and partition. Empty ranges are left
+    out.
 
-    A batch that was planned by an earlier run may reach up to the end of the log, whatever the LSO is now.
+    A batch that an earlier run has planned may reach up to the end of the log, whatever the LSO is now.
 
     Args:
         start: Start of the batch.
         end: End of the batch.
-        logs: The logs as they are.
-        topic_ids: Topic IDs that belong to `end`. A topic that was created again since has none of the records.
-        first: True if `start` is where the query began. If the query was restarted before its first batch was done, it
-            was looked up again, and may be beyond the end of the batch; then the batch is empty.
-        fail_on_data_loss: Raise DataLoss; otherwise leave out what has gone, with a warning.
+        logs: The present logs.
+        topic_ids: Topic IDs that belong to `end`. If a topic was created again since, its log has none of the records.
+        first: True if `start` is the start of the query. If the query was restarted before its first batch was done,
+            that start was looked up again and may be beyond the end of the batch. The batch is then empty.
+        fail_on_data_loss: Raise DataLoss; otherwise leave out the missing records, with a warning.
 
     Raises:
         DataLoss: If the logs do not hold the batch.
@@ -147,10 +150,10 @@ def batch_ranges(
             if fail_on_data_loss:
                 raise partitions_deleted({tp})
             continue
-        if what := created_again(tp[0], topic_ids.get(tp[0]), log.topic_id):
+        if reason := created_again(tp[0], topic_ids.get(tp[0]), log.topic_id):
             if fail_on_data_loss:
-                raise records_lost(tp, what, until)
-            _log.warning("%s", records_lost(tp, what, until))
+                raise records_lost(tp, reason, until)
+            _log.warning("%s", records_lost(tp, reason, until))
             continue
         if offset == EARLIEST:
             begin = min(log.log_start, until)
@@ -168,13 +171,16 @@ def batch_ranges(
 
 
 def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UUID]:
-    """Return the ID of each topic, from (topic, topic ID) of its partitions.
+    """Return the ID of each topic.
 
     A topic whose partitions have different IDs is left out: it is being created again, and at the next trigger all its
     partitions will have the new ID.
+
+    Args:
+        ids: Topic and topic ID of each partition.
     """
     by_topic: dict[str, set[uuid.UUID]] = {}
     for topic, topic_id in ids:
         if topic_id is not None:
             by_topic.setdefault(topic, set()).add(topic_id)
-    return {topic: one for topic, (one, *others) in by_topic.items() if not others}
+    return {topic: topic_id for topic, (topic_id, *others) in by_topic.items() if not others}

@@ -1,13 +1,14 @@
-"""Stream reader, as Spark calls it: on the driver one instance for each run of a query, in tasks a pickled copy.
+"""Stream reader, as Spark calls it: one instance on the driver for each run of a query, and pickled copies in tasks.
 
-Spark's order of calls (python_streaming_source_runner.py): prepareForTriggerAvailableNow, getDefaultReadLimit,
-initialOffset for a query without a checkpoint; then for every trigger latestOffset and reportLatestOffset, and for a
-batch commit of the previous one and partitions. Spark may omit the commit of the last batch, and stop.
+Spark's order of calls (python_streaming_source_runner.py) is prepareForTriggerAvailableNow, getDefaultReadLimit, and
+initialOffset for a query without a checkpoint; then for every trigger latestOffset and reportLatestOffset, and for
+every batch commit of the previous batch and partitions. Spark may omit the commit of the last batch and the call of
+stop.
 
-Small batches are read by the planning process, and their rows are returned with the plan. A Python task (a worker, a
-socket, an Arrow stream) costs more than a few records, and the planning process lives as long as the query, so its
-files, kernels and caches are warm. Spark stores rows that come with the plan, those of a "simple stream reader", in the
-block manager as the only partition of the batch. If that block is lost, the partition is read by a task.
+The planning process reads small batches itself and returns their rows with the plan. Starting a Python task costs more
+than reading a few records, and the planning process exists as long as the query, so its files, kernels and caches are
+warm. Spark accepts rows with the plan from a "simple stream reader" only. It stores them in the block manager as the
+only partition of the batch. If that block is lost, a task reads the partition.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.source.coalescing import as_large_as_its_rows
+from kafkalog_spark.source.coalescing import compacted
 from kafkalog_spark.source.data_loss import partitions_deleted, records_lost
 from kafkalog_spark.source.kernel_loading import KERNELS
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
@@ -50,24 +51,24 @@ _log = logging.getLogger(__name__)
 
 try:
     from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as SimpleStreamReader
-except ImportError:  # it is private; in a release without it, tasks read every batch
+except ImportError:  # the class is private; in a release without it, tasks read every batch
     SimpleStreamReader: Any = object  # type: ignore[no-redef]
 
-MOST_BYTES = 1 << 20
-"""Most bytes of segments in a batch that the driver reads. Spark copies such rows one by one, so for more of them tasks
-in parallel are faster (benchmark `streaming`)."""
-MOST_ROW_BYTES = 4 << 20
-"""Most bytes of the rows of such a batch in Arrow. Spark's driver keeps them as one block."""
+MAX_PREFETCH_BYTES = 1 << 20
+"""Maximum bytes of segments in a batch that the driver reads. Spark copies prefetched rows one by one, so parallel
+tasks are faster for more rows (benchmark `streaming`)."""
+MAX_PREFETCHED_ROW_BYTES = 4 << 20
+"""Maximum bytes of the rows of such a batch in Arrow. Spark's driver keeps them as one block."""
 
 
-def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
-    """Return copies of the batches, or None if they have more than MOST_ROW_BYTES."""
+def copy_small_batch(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """Return copies of the batches, or None if they have more than MAX_PREFETCHED_ROW_BYTES."""
     rows, size = [], 0
     for batch in batches:
         size += batch.nbytes
-        if size > MOST_ROW_BYTES:
+        if size > MAX_PREFETCHED_ROW_BYTES:
             return None
-        rows.append(as_large_as_its_rows(batch))
+        rows.append(compacted(batch))
     return rows
 
 
@@ -75,12 +76,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     """Reader of partitions that grow. Small when pickled. Raises OptionError for an unsupported schema."""
 
     def __init__(self, read: ResolvedRead) -> None:
-        RecordProjection(read)
+        RecordProjection(read)  # raises for an unsupported schema
         self._read = read
         self._rows: Sequence[pa.RecordBatch] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what tasks do not need, such as the password of the broker of commitGroup."""
+        """Leave out the settings of commitGroup, which may contain a password and which tasks do not need."""
         options = replace(self._options, stream=replace(self._stream, commit_group=None))
         return {"_read": replace(self._read, options=options), "_rows": ()}
 
@@ -99,7 +100,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @cached_property
     def committer(self) -> GroupCommitter | None:
-        """None without the option commitGroup. Raises OptionError for settings that its client refuses."""
+        """The committer; None without the option commitGroup. Raises OptionError for settings that are refused."""
         group = self._stream.commit_group
         if group is None:
             return None
@@ -118,7 +119,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @shorten_errors
     def getDefaultReadLimit(self) -> streaming.ReadLimit:
-        """Return the first limit that is set, since Spark knows only one. `latestOffset` applies all of them."""
+        """Return the first limit that is set, since Spark supports only one. `latestOffset` applies all of them."""
         limits = self._stream.limits
         if limits.max_offsets is not None:
             return streaming.ReadMaxRows(limits.max_offsets)
@@ -130,7 +131,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @shorten_errors
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
-        _ = self.committer  # raises for wrong settings before anything is read
+        _ = self.committer  # raises for wrong settings before a batch is read
         return offsets_by_topic(self.planner.initial())
 
     @shorten_errors
@@ -140,9 +141,9 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         try:
             end = self.planner.next_end(begin, self._limits(limit), topic_ids_of(start))
         finally:
-            # Spark calls this after it has stored that the last batch is done, which includes the last call with
-            # Trigger.AvailableNow and the first one after a restart. It calls `commit` one batch later. Deleted topics
-            # are left out, because a broker refuses to commit offsets for them.
+            # When Spark calls this method, it has stored that the previous batch is done, even at the last call with
+            # Trigger.AvailableNow and at the first call after a restart. It calls `commit` one batch later. Deleted
+            # topics are left out, because a broker refuses to commit offsets for them.
             if self.committer is not None:
                 present = self.planner.latest
                 self.committer.commit({tp: offset for tp, offset in begin.items() if tp in present})
@@ -150,7 +151,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @shorten_errors
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
-        # With topic IDs, like the end of a batch, so that both have the same text once everything was read.
+        # With topic IDs, like the end of a batch, so that the texts are equal when all records have been read.
         return offsets_by_topic(self.planner.latest, self.planner.latest_topic_ids) or None
 
     @shorten_errors
@@ -169,16 +170,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """Return the rows of a small batch, None if tasks must read it."""
         options = self._options
-        if SimpleStreamReader is object or not splits or self.planner.planned_bytes > MOST_BYTES:
+        if SimpleStreamReader is object or not splits or self.planner.planned_bytes > MAX_PREFETCH_BYTES:
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
-            return None  # these options ask for tasks
+            return None  # the options determine the tasks
         if any(isinstance(field.dataType, StructType | ArrayType | MapType) for field in self._read.schema.fields):
             return None  # Spark's copies of such rows would point into an Arrow buffer that it has released
-        if not KERNELS.ready():
+        if not KERNELS.are_ready():
             return None
         try:
-            return rows_of(rows_of_task(self._read, RowFilter(), self._scan_split, splits))
+            return copy_small_batch(rows_of_task(self._read, RowFilter(), self._scan_split, splits))
         except (KafkalogError, OSError):
             return None  # the tasks will fail in the same way, and Spark handles their errors
 
@@ -194,12 +195,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         )
 
     def _scan_split(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
-        # Checkpoints need not be read: the planner has checked the range, and the scan checks every batch.
+        # The log is opened without its checkpoints: the planner has checked the range, and the scan checks every batch.
         location, fail_on_data_loss = split.location, self._options.fail_on_data_loss
         hints = OpenHints(pass_over_damage=self._options.passes_over_damage, known_end=split.known_end)
         try:
             try:
-                log = location.open_unread(hints)
+                log = location.open_without_checkpoints(hints)
             except NotALogDirectory as gone:
                 if location.exists() or not location.store.exists(location.log_dir):
                     raise
@@ -214,9 +215,9 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
 
 class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
-    """Reader with rows, until Spark has taken them.
+    """Reader that has prefetched rows. It has this class only until Spark has called `getCache`.
 
-    It is not one all the time, because the progress of a query has no latestOffset for a simple reader.
+    A reader that always is a simple stream reader would have no latestOffset in the progress of the query.
     """
 
     def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
@@ -226,8 +227,8 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
 
 
 def _check_topic(split: Split) -> None:
-    """Raise DataLoss if the topic is another one than at planning."""
-    found = split.location.topic_id()
-    if split.topic_id is not None and found is not None and found != split.topic_id:
+    """Raise DataLoss if the topic was created again since planning."""
+    topic_id = split.location.topic_id()
+    if split.topic_id is not None and topic_id is not None and topic_id != split.topic_id:
         tp = split.range.topic_partition
         raise records_lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format.names import is_internal, similar_topics
-from kafkalog_spark.source.topic_partitions import TopicPartition, cut_text, tp_text
+from kafkalog_spark.source.topic_partitions import TopicPartition, names_text, tp_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Subscription:
 
     @property
     def named_topics(self) -> frozenset[str]:
-        """Topics that are given by name, existing or not; none for a pattern."""
+        """Topics that the options name, existing or not; none for a pattern."""
         return frozenset(self.topics or ()).union(topic for topic, _ in self.partitions or ())
 
-    def names(self, tp: TopicPartition) -> bool:
-        """Return True if the partition, or its topic, is given by name."""
+    def is_named(self, tp: TopicPartition) -> bool:
+        """Return True if the options name the partition or its topic; False if only a pattern matches."""
         return tp in self.partitions if self.partitions is not None else tp[0] in (self.topics or ())
 
 
@@ -52,24 +52,24 @@ def assigned_partitions(
 ) -> list[TopicPartition]:
     """Return the existing partitions that a read is subscribed to, sorted.
 
-    As in the connector, `subscribe` and `subscribePattern` never read internal topics, and partitions of `assign` that
-    do not exist are left out. Unlike there, `assign` reads internal topics.
+    As in the connector, `subscribe` and `subscribePattern` never read internal topics, and missing partitions of
+    `assign` are left out. In contrast to the connector, `assign` reads internal topics.
 
     Args:
         subscription: The subscription.
         present: The existing partitions.
-        may_be_gone: Topics that may be missing.
+        may_be_gone: Topics that may have been deleted.
 
     Raises:
-        UnknownPartition: For any other missing topic that the subscription names.
+        UnknownPartition: For any other topic that the subscription names and that does not exist.
     """
     available = set(present)
     topics = {topic for topic, _ in available}
     if unknown := sorted(subscription.named_topics - topics.union(may_be_gone)):
-        hint = f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}"
-        if near := list(dict.fromkeys(name for topic in unknown for name in similar_topics(topic, topics))):
-            hint = f"did you mean {cut_text(near)}? {hint[0].upper()}{hint[1:]}"
-        raise UnknownPartition(f"the log directory holds no topic {cut_text(unknown)}", hint=hint)
+        hint = f"it holds {names_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}"
+        if similar := list(dict.fromkeys(name for topic in unknown for name in similar_topics(topic, topics))):
+            hint = f"did you mean {names_text(similar)}? {hint[0].upper()}{hint[1:]}"
+        raise UnknownPartition(f"the log directory holds no topic {names_text(unknown)}", hint=hint)
     if subscription.partitions is not None:
         return sorted(available.intersection(subscription.partitions))
     named, regex = topics if subscription.topics is None else subscription.topics, subscription.regex
@@ -82,7 +82,8 @@ def unmatched_warning(
 ) -> str | None:
     """Return a warning about topics or partitions of a subscription that do not exist, or None.
 
-    The warning names the existing ones. It is not an error, because the connector reads nothing without an error then.
+    The warning also names the existing ones. It is not an error, because the connector then reads nothing and raises no
+    error.
 
     Args:
         subscription: The subscription.
@@ -91,19 +92,19 @@ def unmatched_warning(
     """
     available = set(present)
     topics = sorted({topic for topic, _ in available})
-    where, holds = ", ".join(paths), f"it holds {cut_text(topics) or 'no topic at all'}"
+    where, holds = ", ".join(paths), f"it holds {names_text(topics) or 'no topic at all'}"
     if subscription.partitions is not None:
         if missing := [tp for tp in subscription.partitions if tp not in available]:
-            of_topics = {topic for topic, _ in missing}
-            there = [tp_text(tp) for tp in sorted(available) if tp[0] in of_topics]
+            their_topics = {topic for topic, _ in missing}
+            existing = [tp_text(tp) for tp in sorted(available) if tp[0] in their_topics]
             return (
-                f"option 'assign': {where} holds no {cut_text([tp_text(tp) for tp in missing])}, which are left out; "
-                f"it holds {cut_text(there) or 'no partition of ' + ', '.join(sorted(of_topics))}"
+                f"option 'assign': {where} holds no {names_text([tp_text(tp) for tp in missing])}, which are left out; "
+                f"it holds {names_text(existing) or 'no partition of ' + ', '.join(sorted(their_topics))}"
             )
         return None
     if subscription.topics is not None:
         if missing_topics := [topic for topic in subscription.topics if topic not in topics]:
-            return f"option 'subscribe': {where} holds no topic {cut_text(missing_topics)}; {holds}"
+            return f"option 'subscribe': {where} holds no topic {names_text(missing_topics)}; {holds}"
         if internal := [topic for topic in subscription.topics if is_internal(topic)]:
             return (
                 f"option 'subscribe' never reads internal topics, as in Spark's Kafka source: {', '.join(internal)} is "

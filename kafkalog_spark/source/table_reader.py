@@ -1,4 +1,4 @@
-"""Batch reader of the metadata tables (option `table`)."""
+"""Batch reader of the tables about logs (option `table`), such as `batches` and `segments`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ def table_schema(query: TableQuery) -> StructType:
     """Return the schema of a query. All columns are nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(query.of.schema(query.columns))
+    return from_arrow_schema(query.table.schema(query.columns))
 
 
 def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
-    """Return the query with only the columns of a schema, which may be in any case.
+    """Return the query with only the columns that a schema names, in any case.
 
-    The schema of a count has no columns; the query then reads a cheap one. Raises OptionError for any other schema.
+    The schema of a count has no columns; the query then reads a single one. Raises OptionError for an unknown column,
+    and for a column of another type.
     """
-    known = {name.lower(): name for name in query.of.columns}
+    known = {name.lower(): name for name in query.table.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
-    query = replace(query, columns=names or query.of.default_columns[:1])
+    query = replace(query, columns=names or query.table.default_columns[:1])
     for field, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
         if field.dataType.simpleString() != ours.dataType.simpleString():
             raise OptionError(
@@ -60,7 +61,7 @@ def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class TableTask:
-    """The units that one Spark task reads, and the context of the query."""
+    """Units of a table that one Spark task reads, and the context of the query."""
 
     units: tuple[TableUnit, ...]
     context: TableContext
@@ -72,18 +73,18 @@ class TableReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         assert options.table is not None
         self._query = narrow_query(options.table, schema)
-        # Damage must not keep a log from being opened: the tables report it.
+        # A damaged log is opened too, because the tables report the damage.
         self._options = replace(options, mode="DROPMALFORMED")
         self._schema = schema
 
     @shorten_errors
     def partitions(self) -> list[InputPartition]:
-        """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what resolving the bounds raises."""
+        """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and the errors of `resolve_ranges`."""
         from kafkalog_spark.log.tables.context import context_of, needed_partitions
 
         options, query = self._options, self._query
         dirs = open_log_dirs(options)
-        with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
+        with requests_logged(f"planning the table {query.table_name}", (root.store for root in dirs.roots)):
             subscription, present = options.subscription, dirs.locations
             if subscription.is_given:
                 wanted = assigned_partitions(subscription, present)
@@ -93,10 +94,10 @@ class TableReader(DataSourceReader):
                 wanted = partitions_of(query, present)
             warn_of_missing_topic(query, present, dirs.paths)
             locations = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
-            ranges = None  # without an option that narrows them no log need be opened
+            ranges = None  # if no option narrows the offsets, no log need be opened to find them
             if options.start != AT_EARLIEST or options.end != AT_LATEST:
                 resolved = resolve_ranges(options, locations, locations.keys())
-                ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
+                ranges = {each.topic_partition: range(each.range.start, each.range.end) for each in resolved}
             units = units_of(query, locations, ranges, whole=not subscription.is_given)
             check_scan_bytes(sum(unit.size for unit in units), options)
             needed = dirs.chosen(needed_partitions(query, present), options.replicas, pass_over_damage=True)
@@ -120,6 +121,6 @@ class TableReader(DataSourceReader):
         from kafkalog_spark.log.tables.read_table import rows_of_units
 
         stores = [store for unit in task.units if unit.location is not None for store in unit.location.stores]
-        with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table}", stores):
+        with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table_name}", stores):
             rows = rows_of_units(task.units, self._query, task.context)
             yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), yield_until_spark_stops(rows))

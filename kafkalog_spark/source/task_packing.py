@@ -9,16 +9,16 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.split import Split
 
 SMALL_SPLIT = 8 << 20
-"""Bytes. A smaller split shares a task with its neighbours: starting a worker costs more than reading so much
-(benchmark `many_partitions`)."""
+"""Bytes. A smaller split shares a task with adjacent splits, because starting a worker takes longer than reading this
+many bytes (benchmark `many_partitions`)."""
 TARGET_TASKS = 64
-"""Number of tasks, about, for a read of many small splits: enough for the cores of most clusters."""
+"""Approximate number of tasks for a read of many small splits: enough for the cores of most clusters."""
 OPEN_COST = 16 << 10
 """Bytes that take about as long to read as a partition's log takes to open (benchmark `many_partitions`)."""
 
 
 def pack_size(total: int, max_partition_bytes: int) -> int:
-    """Return the bytes up to which a task of small pieces is filled, if all pieces together have `total` bytes."""
+    """Return the bytes up to which a task is filled with small pieces, for pieces of `total` bytes together."""
     return min(max_partition_bytes, max(SMALL_SPLIT, total // TARGET_TASKS))
 
 
@@ -31,43 +31,46 @@ def group_splits(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[slice]:
-    """Group pieces, in their order, into tasks, as Spark does with files.
+    """Group pieces into tasks without changing their order, as Spark does with files.
 
     Spark: `FilePartition.getFilePartitions`. If there are enough pieces, there are at least `min_partitions` tasks, and
     at least one for each core. The number of tasks is a multiple of `cores` if the pieces are small enough, so that no
-    core is idle in the last round.
+    core is idle at the end.
 
     Args:
         sizes: Bytes of each piece.
         offsets: Number of offsets of each piece.
-        cores: Cores of the driver's machine, which is all that planning sees of spark.default.parallelism.
-        max_partition_bytes: Most bytes of a task of several pieces.
-        min_partitions: Least number of tasks.
-        max_records_per_partition: Most offsets of a task of several pieces.
+        cores: Cores of the driver's machine, because the planning process does not see spark.default.parallelism.
+        max_partition_bytes: Maximum size of a task with several pieces.
+        min_partitions: Minimum number of tasks.
+        max_records_per_partition: Maximum number of offsets of a task with several pieces.
+
+    Returns:
+        The pieces of each task.
     """
-    least = max(cores, min_partitions or 0)
+    min_tasks = max(cores, min_partitions or 0)
     costs = [size + OPEN_COST for size in sizes]
     total = sum(costs)
-    most = pack_size(total, max_partition_bytes)
-    share = total / max(least, round(total / most / cores) * cores)
+    max_cost = pack_size(total, max_partition_bytes)
+    share = total / max(min_tasks, round(total / max_cost / cores) * cores)
     # Rounding the number of tasks to a multiple of `cores` may make them larger by half.
-    most = min(max_partition_bytes, most + most // 2)
+    max_cost = min(max_partition_bytes, max_cost + max_cost // 2)
     tasks: list[slice] = []
-    first = filled = held = 0
+    first = filled = offset_count = 0
     target = share
     for i, cost in enumerate(costs):
-        # the target is in this piece: end the task before or behind it, whichever is nearer
-        too_large = filled + cost > most or filled + cost / 2 > target
-        too_many = max_records_per_partition is not None and held + offsets[i] > max_records_per_partition
-        too_few = len(tasks) + 1 + len(costs) - i <= least  # every further piece must begin a task
+        # If the target is inside this piece, the task ends before or behind the piece, whichever is nearer.
+        too_large = filled + cost > max_cost or filled + cost / 2 > target
+        too_many = max_records_per_partition is not None and offset_count + offsets[i] > max_records_per_partition
+        too_few = len(tasks) + 1 + len(costs) - i <= min_tasks  # every further piece must begin a task
         if i > first and (too_large or too_many or too_few):
             tasks.append(slice(first, i))
-            # The next task makes up for a difference of less than a piece, so that the number of tasks is right.
-            left = target - filled
-            target = share + (left if abs(left) <= cost else 0)
-            first, filled, held = i, 0, 0
+            # The next task compensates a difference of less than a piece, so that the number of tasks is right.
+            difference = target - filled
+            target = share + (difference if abs(difference) <= cost else 0)
+            first, filled, offset_count = i, 0, 0
         filled += cost
-        held += offsets[i]
+        offset_count += offsets[i]
     if costs:
         tasks.append(slice(first, len(costs)))
     return tasks
@@ -87,5 +90,5 @@ def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split,
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use; with a local master, tasks use the same ones."""
+    """Return the number of cores that this process may use. With a local master, the tasks use the same cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,7 @@
 """Rows of a task: the rows of its splits in the schema of the read, with small batches coalesced.
 
-How a split is scanned differs between a batch query (`batch_task`) and a stream (`stream_reader`).
+A batch query (`batch_task`) and a stream (`stream_reader`) scan a split in different ways, so they pass a function for
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.spark.worker_process import yield_until_spark_stops
 
-if TYPE_CHECKING:  # the kernels come with these
+if TYPE_CHECKING:  # these modules load the kernels
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
     from kafkalog_spark.log.decode.scan_request import ScanRequest
 
@@ -37,7 +38,7 @@ def rows_of_task(
 
 
 def rows_of_splits(scan_split: ScanSplit, splits: Iterable[Split], request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the splits as they are scanned. All splits use the same buffers in turn."""
+    """Yield the rows of the splits in the columns of the request. The splits share the buffers of the scan."""
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
 
     buffers, splits = ScanBuffers(), list(splits)

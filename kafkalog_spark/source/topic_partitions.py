@@ -15,12 +15,12 @@ def tp_text(topic_partition: TopicPartition) -> str:
 
 
 def set_text(partitions: Collection[TopicPartition], whole_topics: Iterable[str] = ()) -> str:
-    """Return partitions as the connector prints a set of them; whole topics as `topic-*`."""
+    """Return `Set(topic-0, topic-1)`, as the connector prints partitions. Whole topics are `topic-*`."""
     whole = [f"{topic}-*" for topic in sorted(whole_topics)]
-    return f"Set({cut_text([*whole, *map(tp_text, sorted(partitions))])})"
+    return f"Set({names_text([*whole, *map(tp_text, sorted(partitions))])})"
 
 
-def cut_text(names: list[str]) -> str:
-    """Return names with commas, only the first ones if there are many."""
+def names_text(names: list[str]) -> str:
+    """Return names separated by commas. If there are many, return the first ones and the number of the others."""
     more = len(names) - _SHOWN_PARTITIONS
     return ", ".join(names[:_SHOWN_PARTITIONS]) + (f", ... ({more} more)" if more > 0 else "")

@@ -8,44 +8,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafkalog_spark.store.interface import FileFacts, Store
 
 COARSE_NS = 2_000_000_000
-"""Resolution of timestamps in file systems that keep whole seconds (NFS 3, ext3), or every second one (FAT)."""
+"""Resolution of timestamps in file systems with whole seconds (NFS 3, ext3) or even seconds (FAT)."""
 FINE_NS = 100_000_000
-"""Resolution in others, with a margin: Linux uses the time of its last timer tick, 1 to 10 ms ago."""
+"""Resolution of timestamps in other file systems, with a margin: Linux uses the time of its last timer tick."""
 PAGE = 1000
-"""Names in one response to a LIST request. A directory with no more is listed as a whole."""
+"""Names in one response to a LIST request. A directory with at most so many names is always listed completely."""
 WHOLE_EVERY_NS = 60_000_000_000
-"""How often a larger directory is listed as a whole, which shows what retention has deleted. Reads of deleted segments
-notice that by themselves before."""
+"""Time between two complete listings of a larger directory, which show the segments that retention has deleted. A read
+of a deleted segment notices the deletion earlier."""
 
 
 class Watch:
     """Watch of a file or directory by its `stat`.
 
-    An unchanged state is trusted only if the previous call of `changed` came so long after the state was first seen
-    that any later change has another mtime. That time is measured by the local clock only: the file system may use the
-    clock of another machine.
+    An unchanged state proves that nothing has changed only if the previous call of `changed` was so long after the
+    state was first seen that any later change has another mtime. The time in between is measured with the local clock
+    only, because the file system may use the clock of another machine.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._state: tuple[int, int, int, int] | None = None
         self._first_seen_ns = 0
-        self._looked_at = False
+        self._is_settled = False
 
     def changed(self, now_ns: int) -> bool:
-        """Return True if there may be a change; then the caller must look now.
+        """Return True if the file may have changed since the last call. The caller must then read it now.
 
-        now_ns: time of a monotonic clock, read before this call. Raises OSError if the path cannot be reached.
+        Args:
+            now_ns: Time of a monotonic clock, read before this call.
+
+        Raises:
+            OSError: If the path cannot be reached.
         """
-        facts = os.stat(self.path)
-        state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        status = os.stat(self.path)
+        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if state != self._state:
-            self._state, self._first_seen_ns, self._looked_at = state, now_ns, False
+            self._state, self._first_seen_ns, self._is_settled = state, now_ns, False
             return True
-        if self._looked_at:
+        if self._is_settled:
             return False
-        granularity = FINE_NS if facts.st_mtime_ns % 1_000_000_000 else COARSE_NS
-        self._looked_at = now_ns - self._first_seen_ns >= granularity
+        resolution = FINE_NS if status.st_mtime_ns % 1_000_000_000 else COARSE_NS
+        self._is_settled = now_ns - self._first_seen_ns >= resolution
         return True
 
     def forget(self) -> None:
@@ -67,9 +71,10 @@ class ListingWatch:
         self._state: Mapping[str, FileFacts | None] | None = None
 
     def changed(self, now_ns: int) -> bool:
-        """Return True if there may be a change, as `Watch.changed`.
+        """Return True if the directory may have changed, as `Watch.changed`.
 
-        Raises OSError; FileNotFoundError for an empty directory.
+        Raises:
+            OSError: If the directory cannot be listed. FileNotFoundError for an empty directory.
         """
         if self._after and now_ns - self._whole_since_ns >= WHOLE_EVERY_NS:
             self.forget()
@@ -81,7 +86,7 @@ class ListingWatch:
         return changed
 
     def set_state(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
-        """Compare with this listing of a partition from now on.
+        """Set the listing of a partition with which the next one is compared.
 
         Args:
             names: All names in the directory.

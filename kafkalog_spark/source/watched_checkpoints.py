@@ -11,14 +11,20 @@ from kafkalog_spark.store.interface import Store
 
 
 class WatchedCheckpoints(Checkpoints):
-    """Checkpoints whose files are read again if they have changed; in an object store, at every call of `look`."""
+    """Checkpoints that are read again after `look` if their files have changed; in an object store in any case."""
 
     def __init__(self) -> None:
         super().__init__()
         self._watches: dict[tuple[str, str], Watch] = {}
 
     def look(self, store: Store, directory: str, now: int) -> None:
-        """Forget the checkpoints of a log directory that may have changed since the last look."""
+        """Forget those checkpoints of a log directory that may have changed since the last look.
+
+        Args:
+            store: Store of the directory.
+            directory: The log directory.
+            now: Nanoseconds of a monotonic clock.
+        """
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
             try:

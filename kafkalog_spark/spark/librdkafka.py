@@ -1,7 +1,7 @@
-"""Translation of settings of Kafka's Java clients into those of librdkafka.
+"""Translation of settings of Kafka's Java clients into those of librdkafka, and construction of its clients.
 
 Most settings have the same name in both (security.protocol, sasl.mechanism, ssl.ca.location ...). The others have
-another name, or a notation of Java's own.
+another name, or a value in a notation that only Java clients parse.
 
 Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.md.
 """
@@ -36,17 +36,17 @@ PRODUCER_WITHOUT_EFFECT = {
     "metrics.recording.level": _NO_JAVA_PROCESS,
     "metrics.sample.window.ms": _NO_JAVA_PROCESS,
 }
-"""Settings of the Java producer that are accepted and ignored, and why. None of them changes which records arrive, or
-where. librdkafka itself rejects every other setting that it does not have."""
+"""Settings of the Java producer that are accepted and ignored, and why. None of them changes which records are written
+to which partition. librdkafka itself rejects every other setting that it does not have."""
 
 _CONNECTION_SETTINGS = (
     "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",
     "broker.address.", "receive.buffer.bytes", "send.buffer.bytes",
 )  # fmt: skip
 """Names, or prefixes of names, of connection settings, both Java's and librdkafka's. A consumer's other settings
-(`max.poll.records`, `fetch.min.bytes` ...) are about fetching, which this source does not do."""
+(`max.poll.records`, `fetch.min.bytes` ...) affect fetching, which this source does not do."""
 
-_WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
+_PASSWORD_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 
 def is_connection_setting(key: str) -> bool:
@@ -70,7 +70,7 @@ def make_client(make: Callable[[], Any], option: str, missing_hint: str, bad_hin
     """Return a client of confluent-kafka, which is not connected yet.
 
     Args:
-        make: Creates the client.
+        make: Creates the client. It is called after confluent-kafka was imported.
         option: Option that needs the client.
         missing_hint: Hint if the package is missing.
         bad_hint: Hint if the package rejects a setting.
@@ -116,24 +116,24 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     A setting with librdkafka's own name takes precedence. Raises OptionError for an invalid `buffer.memory` or
     `sasl.jaas.config`.
     """
-    by_own_name: dict[str, str] = {}
-    by_javas_name: dict[str, str] = {}
+    unchanged: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for name, text in given.items():
         if name == "sasl.jaas.config":
-            by_javas_name |= _login(text)
+            translated |= _login(text)
         elif name == "ssl.endpoint.identification.algorithm" and not text:
-            by_javas_name[name] = "none"
+            translated[name] = "none"
         elif name == "buffer.memory":
             if not text.isascii() or not text.isdigit():
                 raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
-            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
+            translated["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
         elif name in RENAMED:
-            # -1 leaves the size of a socket's buffer to the operating system, which is 0 in librdkafka
+            # -1 leaves the size of a socket's buffer to the operating system; librdkafka's value for this is 0.
             is_default = text == "-1" and name.endswith(".buffer.bytes")
-            by_javas_name[RENAMED[name]] = "0" if is_default else text
+            translated[RENAMED[name]] = "0" if is_default else text
         else:
-            by_own_name[name] = text
-    return by_javas_name | by_own_name
+            unchanged[name] = text
+    return translated | unchanged
 
 
 def _login(text: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ def _login(text: str) -> dict[str, str]:
     except ValueError:
         entry = JaasEntry("", {})
     module, options = entry.module, entry.options
-    if module.rpartition(".")[2] not in _WITH_PASSWORD or not {"username", "password"} <= options.keys():
+    if module.rpartition(".")[2] not in _PASSWORD_MODULES or not {"username", "password"} <= options.keys():
         raise OptionError(
             "option 'kafka.sasl.jaas.config' names no user and password of PlainLoginModule or ScramLoginModule",
             hint="give librdkafka's settings instead: kafka.sasl.username and kafka.sasl.password, or those of OAuth "

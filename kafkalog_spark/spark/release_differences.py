@@ -1,4 +1,4 @@
-"""Differences between Spark's releases that readers and writers need not know."""
+"""Differences between Spark's releases, hidden from readers and writers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", objec
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of batches that Spark expects from a reader; timestamps have the zone UTC."""
+    """Return the Arrow schema of the batches that Spark expects from a reader. The time zone of timestamps is UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if "timezone" in signature(to_arrow_schema).parameters:

@@ -1,4 +1,4 @@
-"""Time zone of the Spark session, as a task sees it."""
+"""Look-up of the Spark session's time zone in a task."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 def session_time_zone() -> str:
     """Return the name of the session's time zone in a task; UTC outside of tasks, where no value is decoded.
 
-    A task sees spark.sql.session.timeZone if the user has set it. Otherwise the zone is that of the driver's JVM, which
-    only Spark 4.3 passes on, in a local variable `runner_conf` of its Python worker.
+    Spark passes spark.sql.session.timeZone to tasks if the user has set it. Otherwise the zone is that of the driver's
+    JVM, which only Spark 4.3 passes to tasks, in a local variable `runner_conf` of its Python worker.
     """
     context = TaskContext.get()
     if context is None:

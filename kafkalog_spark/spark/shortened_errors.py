@@ -1,4 +1,4 @@
-"""Errors as Spark's users see them: our sentence in the first line, without a Python traceback after it."""
+"""Errors in Spark's messages: the error's own sentence in the first line, without a Python traceback."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def raise_shortened(error: KafkalogError) -> NoReturn:
     """Raise `error` so that Spark's message begins with its text instead of "Traceback (most recent call last)".
 
-    The worker process ends with the exception that it reports, so an environment variable of the process may tell
-    PySpark to omit the traceback (`pyspark.util.handle_worker_exception`).
+    An environment variable of the worker process tells PySpark to omit the traceback
+    (`pyspark.util.handle_worker_exception`). It affects no other error, because the process ends with this one.
     """
     os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-    if isinstance(error, DecompressesTooFar) and error.hint:  # the code that raised it knows no options of Spark
-        error.hint = "raise the option maxDecompressedBatchBytes if such batches are meant to be there"
+    if isinstance(error, DecompressesTooFar) and error.hint:  # the code that raises it does not know Spark's options
+        error.hint = "raise the option maxDecompressedBatchBytes if such batches are intended"
     raise error
 
 

@@ -1,4 +1,4 @@
-"""Spark's Python worker processes: how they end when Spark stops reading, and their garbage collection."""
+"""Control of Spark's Python worker processes: their end when Spark stops reading, and their garbage collection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def yield_until_spark_stops(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     try:
         yield from rows
     finally:  # PySpark closes this iterator if it fails to write a batch
-        freeze_gc_once()  # everything that a task needs is loaded now
+        freeze_gc_once()  # all modules and kernels of a task are loaded now
         if connection is not None:
             if closed_by_peer(connection):
                 os._exit(0)

@@ -21,8 +21,7 @@ from kafkalog_spark.store.object_file import ObjectFile
 from kafkalog_spark.store.storage_options import FSSPEC_PREFIX, StorageOptions
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
-"""Keys under which file systems of fsspec give a file's version; the most reliable first."""
-
+"""Keys under which fsspec's file systems return the version of a file; the most reliable first."""
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?")
 _TEXT_ARGUMENT = re.compile(r".*(user|username|password|passwd|passphrase|secret|token|key|account|host)")
@@ -43,11 +42,11 @@ class FsspecStore:
     options: StorageOptions = field(default_factory=StorageOptions)
     remote = True
     read_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """More arguments of the file system's `cat_file`."""
+    """Additional arguments of the file system's `cat_file`."""
 
     @property
     def _files(self) -> Any:
-        """The file system, which fsspec keeps for a thread. Raises OptionError; OSError if it cannot be reached."""
+        """The file system, which fsspec caches for each thread. Raises OptionError; OSError if it cannot be reached."""
         try:
             import fsspec
         except ImportError:
@@ -59,25 +58,36 @@ class FsspecStore:
         try:
             return self._file_system(fsspec, given)
         except ImportError as error:
-            wanted = f" (it needs {error.name})" if error.name else ""
+            reason = f" (it needs {error.name})" if error.name else ""
         except UnknownScheme:
-            wanted = " (fsspec does not know the scheme)"
+            reason = " (fsspec does not know the scheme)"
         except (TypeError, ValueError):
-            wanted = f" (it does not take the options {', '.join(given) or 'given'})"
-        raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
+            reason = f" (it does not accept the options {', '.join(given) or 'given'})"
+        raise OptionError(
+            f"{self.scheme}:// cannot be read{reason}",
+            hint="install the package of the file system, or correct the scheme and the options storage.fsspec.*",
+        )
 
     def _file_system(self, fsspec: Any, given: dict[str, Any]) -> Any:
-        """Make the file system. given: its arguments by options, which take precedence over the URL's.
+        """Create the file system.
 
-        Raises ImportError, UnknownScheme, TypeError or ValueError for arguments, OSError if it cannot be reached.
+        Args:
+            fsspec: The module fsspec.
+            given: Arguments from the options, which override those from the URL.
+
+        Raises:
+            ImportError: If a package is missing.
+            UnknownScheme: If fsspec does not know the scheme.
+            TypeError, ValueError: For an invalid argument.
+            OSError: If the file system cannot be reached.
         """
         try:
-            known = fsspec.get_filesystem_class(self.scheme)
+            file_system = fsspec.get_filesystem_class(self.scheme)
         except ValueError:
             raise UnknownScheme from None
         url = f"{self.scheme}://{self.authority}"
-        arguments = {**known._get_kwargs_from_urls(f"{url}/"), **given}
-        return as_os_errors(url, lambda: known(**arguments), pass_on=(ImportError, TypeError, ValueError))
+        arguments = {**file_system._get_kwargs_from_urls(f"{url}/"), **given}
+        return as_os_errors(url, lambda: file_system(**arguments), pass_on=(ImportError, TypeError, ValueError))
 
     def _name(self, path: str) -> str:
         """Return the file system's own name of a path."""
@@ -98,11 +108,11 @@ class FsspecStore:
         )
 
     def _info(self, files: Any, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = as_os_errors(path, lambda: files.info(self._name(path)))
-        return found
+        info: dict[str, Any] = as_os_errors(path, lambda: files.info(self._name(path)))
+        return info
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """Open a file. The version is compared when it is opened; what is cut later is noticed by its size."""
+        """Open a file. Its version is compared now; a later truncation is noticed because too few bytes are read."""
         files = self._files
         info = self._info(files, path)
         if info["type"] == "directory":
@@ -130,7 +140,7 @@ class FsspecStore:
         def fetch(begin: int, end: int) -> Buffer:
             data = self._range(files, path, begin, end)
             if len(data) != end - begin:
-                raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
+                raise FileNotFoundError(errno.ENOENT, "the file was truncated or replaced while it was read", path)
             return data
 
         return fetch
@@ -158,7 +168,7 @@ def _facts(info: dict[str, Any]) -> FileFacts:
 
 
 def _is_same_version(facts: FileFacts, info: dict[str, Any]) -> bool:
-    """Return True if `info` may be of the version `facts`. Some file systems omit the version in listings."""
+    """Return True if `info` may describe the version in `facts`. Some file systems omit the version in listings."""
     name, _, value = facts.version.partition("=")
     return facts.size == (info["size"] or 0) and (info.get(name) is None or _text(info[name]) == value)
 
@@ -176,7 +186,7 @@ def _text(value: Any) -> str:
 def _typed(name: str, text: str) -> Any:
     """Return the value of a file system's argument: a boolean, number or JSON if the text is one, else the text.
 
-    Names of users and secrets stay texts, even if they look like a number.
+    User names and secrets stay text, even if they look like numbers.
     """
     if _TEXT_ARGUMENT.fullmatch(name.lower()):
         return text
@@ -193,25 +203,28 @@ def _typed(name: str, text: str) -> Any:
 
 
 def as_os_errors(path: str, call: Callable[[], T], *, pass_on: tuple[type[Exception], ...] = ()) -> T:
-    """Return the result of `call`, whose errors become OSErrors with `path` and a sentence.
+    """Return the result of `call`, and convert its errors to OSErrors with `path` and a sentence.
 
-    The library's text is in none of them, since it may hold a secret.
+    The sentence contains none of the library's text, which may contain a secret.
 
     Args:
-        pass_on: Classes that are raised unchanged.
+        path: Path for the error.
+        call: Call of the file system.
+        pass_on: Classes of errors that are raised unchanged.
     """
     try:
         return call()
     except pass_on:
         raise
     except FileNotFoundError:
-        number, sentence = errno.ENOENT, "there is nothing of this name"
+        number, sentence = errno.ENOENT, "the path does not exist"
     except PermissionError:
-        number, sentence = errno.EACCES, "the file system does not allow it with the credentials it has"
-    except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec
+        number, sentence = errno.EACCES, "the file system denies access with the given credentials"
+    except Exception as error:  # noqa: BLE001 - a file system of fsspec may raise any class
         number = errno.EIO
-        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:  # resolvers have negative ones
+        # errors of name resolution have negative numbers
+        if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
             number = error.errno
         reason = os.strerror(number) if number != errno.EIO else type(error).__name__
         sentence = f"the file system fails ({reason})"
-    raise OSError(number, sentence, path)  # not in `except`: a traceback would show the library's text above it
+    raise OSError(number, sentence, path)  # outside of `except`, so that the traceback omits the library's text

@@ -1,7 +1,6 @@
-"""Store over HDFS.
+"""Store over HDFS, read with fsspec's wrapper of Arrow's HadoopFileSystem.
 
-fsspec's wrapper of Arrow's HadoopFileSystem reads it, which needs libhdfs of a Hadoop on the machine (HADOOP_HOME,
-CLASSPATH: Arrow's manual).
+The wrapper needs the libhdfs of a Hadoop installation on the machine (HADOOP_HOME, CLASSPATH; see Arrow's manual).
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from kafkalog_spark.store.paths import parse_path
 
 @dataclass(frozen=True)
 class HadoopStore(FsspecStore):
-    """authority: `host:port` of a name node, or empty for fs.defaultFS of Hadoop's configuration."""
+    """Store of one HDFS. authority: `host:port` of a name node, or empty for fs.defaultFS of Hadoop's configuration."""
 
     read_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({"seekable": True})
-    """Without it, fsspec's wrapper fails for ranges that begin at 0."""
+    """Without `seekable`, fsspec's wrapper fails for ranges that begin at 0."""
 
     def _file_system(self, fsspec: Any, given: dict[str, Any]) -> Any:
         host, _, port = self.authority.partition(":")

@@ -1,4 +1,4 @@
-"""Option values that no repr, log or traceback shows."""
+"""Wrappers of option values that no repr, log or traceback shows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Interface of stores, which list directories and read ranges of files.
 
-Locations are paths, as in paths.py. All errors are OSErrors whose strerror says what was wrong, without secrets; the
-caller knows the purpose of the file and adds it. FileNotFoundError, from any call, means that a file is gone, or is not
-the one that was listed: the caller lists again.
+Locations are paths, as in paths.py. All errors are OSErrors whose strerror explains the failure without secrets; the
+caller adds the purpose of the file. FileNotFoundError means in every call that a file was removed or replaced since it
+was listed; the caller then lists the directory again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Listing(NamedTuple):
 
     Attributes:
         names: Names of files and directories, unordered.
-        is_directory: Returns True for the name of a directory; False for one that is gone.
-        files: Facts by name; empty where they cost a call for each file (a local directory).
+        is_directory: Returns True for the name of a directory; False if the directory was removed meanwhile.
+        files: Facts by name; empty for a local directory, where each file would need a call.
     """
 
     names: list[str]
@@ -38,7 +38,7 @@ class Listing(NamedTuple):
 
     @classmethod
     def of(cls, files: Mapping[str, FileFacts], directories: Collection[str]) -> Listing:
-        """Make a listing of a store's response. A name that is both a file and a directory counts as a directory."""
+        """Make a listing from a store's response. A name that is both a file and a directory counts as a directory."""
         return cls([*files, *(name for name in directories if name not in files)], directories.__contains__, files)
 
 
@@ -70,7 +70,7 @@ class OpenFile(RangeReader, Protocol):
 class Store(Protocol):
     """Lists directories and reads files. All methods raise OSError.
 
-    Small when pickled. Equal to another store that reads the same place with the same credentials.
+    Small when pickled. Two stores are equal if they read the same location with the same credentials.
     """
 
     remote: bool
@@ -80,24 +80,25 @@ class Store(Protocol):
         """Return the entries of a directory whose names are greater than `after`.
 
         Raises:
-            FileNotFoundError: If it is missing; in an object store, if no key begins with its path.
-            NotADirectoryError: If it is a file.
+            FileNotFoundError: If the directory is missing; in an object store, if no key begins with its path.
+            NotADirectoryError: If the path is a file.
         """
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open a file.
 
         Args:
-            facts: The file's facts in a listing. An object store then makes no request, and reads that version only.
+            path: Path of the file. facts: The file's facts in a listing. With them an object store sends no request,
+            and reads this version only.
 
         Raises:
             FileNotFoundError, IsADirectoryError: If there is no such file.
         """
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        """Return a function that fetches ranges of a file; of one version in an object store.
+        """Return a function that fetches ranges of a file; in an object store, of this version only.
 
-        A local file that was truncated gives fewer bytes.
+        For a local file that was truncated it returns fewer bytes.
         """
 
     def read_all(self, path: str, most: int) -> bytes:

@@ -1,11 +1,11 @@
-"""Files of this machine, or of what it has mounted.
+"""Store of the local file system, including mounted ones.
 
-Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
-truncates it, and would count towards the worker's memory page by page.
+Files are read with pread and not mapped: a mapped file would end the process with SIGBUS when a recovering broker
+truncates it, and its pages would count towards the memory of the worker.
 
-A listing is not atomic: the system returns names piece by piece, and a file that is renamed from a position not yet
-reached to one already passed is in none of them. Compaction renames a `.log.swap` to `.log` in this way. A segment that
-is missing from a listing would look like a gap that compaction left: its records would be lost without an error.
+A directory listing is not atomic. The system returns the names in several parts, and a listing may miss a file that is
+renamed meanwhile under both its names. Compaction renames `.log.swap` to `.log`. A segment that is missing from a
+listing looks like a gap that compaction has left, so its records would be missing without an error.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 
-from kafkalog_spark.format.atomic_file import open_regular, read_whole
 from kafkalog_spark.format.names import DELETED_SUFFIX
+from kafkalog_spark.format.regular_file import open_regular, read_whole
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
 
 _QUIET_NS = 1_000_000_000
-"""A directory that has not changed for so long is listed once. Far longer than a tick of the file system's clock."""
+"""A directory that has not changed for this time is listed only once. Far longer than a tick of the file system's
+clock."""
 _LISTINGS = 100
-"""Most listings of one call. A swap takes milliseconds and is rare, so two listings usually suffice."""
+"""Maximum number of listings in one call. Renames are short and rare, so two listings usually suffice."""
 
 
 def stable_listing(directory: str) -> list[str]:
-    """Return the names in a directory, listed until two listings agree if it has changed lately. Raises OSError.
+    """Return the names in a directory. Raises OSError.
 
-    Differences in `.deleted` files are ignored.
+    A directory that has changed recently is listed until two listings agree, apart from their `.deleted` files.
     """
     before = os.stat(directory).st_mtime_ns
     listed = os.listdir(directory)
@@ -69,7 +70,7 @@ class DescriptorFile:
 
 
 class LocalFile(DescriptorFile):
-    """A file open for reading. Raises as open_regular."""
+    """A file open for reading. The constructor raises as `open_regular`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -111,7 +112,7 @@ class LocalStore:
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         def fetch(begin: int, end: int) -> Buffer:
-            with closing(LocalFile(path)) as file:  # a new one for each call: LocalFile is not thread-safe
+            with closing(LocalFile(path)) as file:  # opened for each call, because a LocalFile is not thread-safe
                 return file.read(begin, end - begin)
 
         return fetch

@@ -1,8 +1,8 @@
 """Open file of an object store, whose bytes are fetched in blocks ahead of the reader.
 
 A FetchBlock fetches a range of an object, or chunks of a tiered segment, which it decodes in the fetching thread. A
-small read fetches a piece around its position, which is kept for later reads: headers, proofs of index entries, the end
-of a log. A range that `expect` announces is fetched in large blocks, several at once.
+small read, such as that of a batch header, fetches a piece around its position, which is kept for later reads. A range
+that `expect` announces is fetched in large blocks, several at once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kafkalog_spark.store.read_ahead import ReadAhead, read_ahead
 
 PIECE = 128 << 10
 """Bytes fetched for a small read. On S3 the first byte takes as long as the next megabyte, so a larger piece would be
-as fast. But many of these reads need 61 bytes, and a slow connection and the worker's memory favour small pieces."""
+as fast. But many reads need only a batch header, and slow connections and the worker's memory favour small pieces."""
 NEAR = 1 << 20
-"""A read that begins at most so far after the last piece fetches the gap too, which is as fast as another request."""
-FILE_BYTES = 32 << 20  # bytes held of one file: the block that is read, the one before it, and two ahead
+"""A read that begins at most this many bytes after the last piece also fetches the gap, instead of a second request."""
+FILE_BYTES = 32 << 20  # bytes held of one file: the block being read, the one before it, and two ahead
 BLOCK = 8 << 20  # bytes of a block fetched ahead
 FIRST_BLOCK = 2 << 20  # bytes of the first one, small for early rows; the next ones double
 IN_FLIGHT = 2  # blocks fetched ahead of the one that is read
@@ -37,7 +37,7 @@ class _Fetched:
         self._bytes = None if isinstance(source, Future) else memoryview(source)
 
     def bytes(self) -> memoryview:
-        """Wait for the bytes and return them. Raises OSError at each call."""
+        """Wait for the bytes and return them. If the fetch failed, every call raises its OSError."""
         if self._bytes is None:
             assert self._future is not None
             self._bytes = memoryview(self._future.result())
@@ -55,15 +55,16 @@ class _Fetched:
 
 
 class ObjectFile:
-    """An open file: see OpenFile. `has_changed` makes a request.
+    """An open file: see OpenFile. `has_changed` sends a request.
 
     Args:
-        size: Bytes of the file.
+        size: Size of the file in bytes.
+        fetch: Fetches a range of the file.
         changed: Returns True if the file has been replaced.
         closed: Called by `close`.
-        align: Blocks begin at multiples of it, and end at one or at the end of the file. Bytes: the chunk size of a
-            tiered segment.
-        block: Largest block that is fetched ahead, in bytes.
+        align: Alignment of blocks in bytes, for a tiered segment its chunk size. A block ends at a multiple of it or at
+            the end of the file.
+        block: Size in bytes of the largest block that is fetched ahead.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class ObjectFile:
         self._align = align
         self._block = block
         self._pieces: list[_Fetched] = []  # the most recently used one is last
-        self._run = PIECE  # bytes of the next piece, if it follows the last one
+        self._piece_size = PIECE  # bytes of the next piece, if it follows the last one
         self._last_end = -1
         self._blocks: deque[_Fetched] = deque()  # contiguous
-        self._next = self._until = 0  # announced and not requested yet
+        self._next = self._until = 0  # range that is announced and not requested yet
         self._next_size = FIRST_BLOCK
         self._ahead = 1
         self._is_closed = False
@@ -107,16 +108,16 @@ class ObjectFile:
         end = min(position + len(target), self.size)
         if end - position > BLOCK and not self._blocks and self._next >= self._until:
             self.expect(position, end)
-        at = position
-        while at < end:
-            piece = self._piece_at(at, end)
+        begin = position
+        while begin < end:
+            piece = self._piece_at(begin, end)
             until = min(end, piece.end)
-            target[at - position : until - position] = piece.bytes()[at - piece.begin : until - piece.begin]
-            at = until
+            target[begin - position : until - position] = piece.bytes()[begin - piece.begin : until - piece.begin]
+            begin = until
         return max(end - position, 0)
 
     def expect(self, position: int, until: int) -> None:
-        """Fetch [position, until) ahead, for a read from its beginning; fetch nothing from `until` on."""
+        """Fetch [position, until) ahead for a sequential read that begins at `position`."""
         until = min(until, self.size)
         if self._blocks and self._blocks[0].begin <= position <= self._next:
             self._until = max(until, self._until)
@@ -124,7 +125,7 @@ class ObjectFile:
             self._forget_blocks()
             while ends := [piece.end for piece in self._pieces if piece.holds(position)]:
                 position = max(ends)
-            self._next, self._until = self._down(position), until
+            self._next, self._until = self._align_down(position), until
             self._next_size, self._ahead = FIRST_BLOCK, 1
         self._fetch_ahead()
 
@@ -140,7 +141,7 @@ class ObjectFile:
         self._forget_blocks()
 
     def _piece_at(self, position: int, end: int) -> _Fetched:
-        """Return a piece with the byte at `position`. end: end of the read."""
+        """Return a piece or block with the byte at `position`. end: end of the read."""
         if self._is_closed:
             raise ValueError("read of a closed file")
         if self._blocks and self._blocks[0].begin <= position < self._next:
@@ -162,24 +163,25 @@ class ObjectFile:
 
     def _block_at(self, position: int) -> _Fetched:
         """Return the block with the byte at `position`. One block before it is kept for reads that go back."""
-        number = next(number for number, block in enumerate(self._blocks) if block.holds(position))
-        for _ in range(number - 1):
+        index = next(index for index, block in enumerate(self._blocks) if block.holds(position))
+        for _ in range(index - 1):
             self._blocks.popleft().forget(self._shared)
             self._ahead = min(self._ahead + 1, IN_FLIGHT)
-            number -= 1
-        self._fetch_ahead(number)
-        return self._blocks[number]
+            index -= 1
+        self._fetch_ahead(index)
+        return self._blocks[index]
 
     def _fetch_ahead(self, reading: int = 0) -> None:
+        """Request blocks until there are enough ahead of the block with the index `reading`."""
         while self._next < self._until and len(self._blocks) - reading <= self._ahead and self._next_block():
             pass
 
     def _next_block(self, *, must: bool = False) -> bool:
-        """Request the next block; False if there is no room for it."""
+        """Request the next block. Return False if a memory limit does not allow it. must: ignore the limits."""
         begin = self._next
-        end = self._up(min(begin + self._next_size, self._until))
+        end = self._align_up(min(begin + self._next_size, self._until))
         if self._until - end < self._next_size // 2:
-            end = self._up(self._until)  # avoids a request for a small rest
+            end = self._align_up(self._until)  # avoids a request for a small remainder
         held = sum(block.end - block.begin for block in self._blocks)
         if not must and held + end - begin > FILE_BYTES:
             return False
@@ -197,17 +199,17 @@ class ObjectFile:
         self._next = self._until = 0
 
     def _small_piece(self, position: int, wanted: int) -> _Fetched:
-        """Fetch a piece with the byte at `position`, in this thread."""
+        """Fetch a piece with the byte at `position`, in this thread. wanted: end of the read."""
         near = self._last_end <= position <= self._last_end + NEAR and self._last_end >= 0
-        self._run = min(self._run * 2, BLOCK) if near else PIECE
-        end = min(max(min(wanted, position + BLOCK), position + self._run), self.size)
-        begin = self._last_end if near and self._last_end + self._run > position else position
+        self._piece_size = min(self._piece_size * 2, BLOCK) if near else PIECE
+        end = min(max(min(wanted, position + BLOCK), position + self._piece_size), self.size)
+        begin = self._last_end if near and self._last_end + self._piece_size > position else position
         if end == self.size:
-            begin = min(begin, max(end - self._run, 0))  # a read at the end is followed by others near it
+            begin = min(begin, max(end - self._piece_size, 0))  # reads at the end usually follow each other
         fetched = [*self._pieces, *self._blocks]
         end = min((piece.begin for piece in fetched if position < piece.begin < end), default=end)
         begin = max((piece.end for piece in fetched if begin < piece.end <= position), default=begin)
-        begin, end = self._down(begin), self._up(end)
+        begin, end = self._align_down(begin), self._align_up(end)
         piece = _Fetched(begin, end, self._fetch(begin, end))
         self._pieces.append(piece)
         while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > KEPT:
@@ -215,8 +217,8 @@ class ObjectFile:
         self._last_end = end
         return piece
 
-    def _down(self, position: int) -> int:
+    def _align_down(self, position: int) -> int:
         return position - position % self._align
 
-    def _up(self, position: int) -> int:
+    def _align_up(self, position: int) -> int:
         return min(position + -position % self._align, self.size)

@@ -1,4 +1,4 @@
-"""Store of buckets (S3 and its protocol elsewhere, Google Cloud Storage, Azure): listings, reads and writes."""
+"""Store of buckets in S3, stores with S3's protocol, Google Cloud Storage and Azure: listings, reads and writes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from kafkalog_spark.store.paths import parse_path
 from kafkalog_spark.store.request_counts import RequestCounts
 from kafkalog_spark.store.storage_options import StorageOptions
 
-PAGE = 1000  # most keys of one request that lists or deletes: S3, Google and versitygw have 1,000; Azure more
+PAGE = 1000  # keys of one request that lists or deletes: the limit of S3 and Google; that of Azure is higher
 PART = 16 << 20
 """Bytes of a part of a large object. S3 takes up to 10,000 parts of at least 5 MiB; 16 MiB allow 156 GiB, more than a
 segment can have."""
 _PARTS_AT_ONCE = 4
-_UPLOADS_AT_ONCE = 2  # parts in flight of an object made of pieces: 48 MiB with the part that is being filled
+_UPLOADS_AT_ONCE = 2  # parts in flight of an object that is written in pieces: 48 MiB with the part being filled
 
 _NO_CONDITIONAL_PUT = Failure(
     errno.ENOTSUP,
-    "the store ignores If-None-Match, so two writers could overwrite each other: write to one that has conditional "
+    "the store ignores If-None-Match, so two writers could overwrite each other: write to a store with conditional "
     "puts (AWS S3, Google, Azure, MinIO, Ceph, R2)",
 )
 _CANNOT_REPLACE = Failure(
@@ -42,7 +42,13 @@ _CANNOT_REPLACE = Failure(
 
 
 class AgedObject(NamedTuple):
-    """An object below a directory. name: relative to it. modified_s: seconds since 1970 by the store's clock."""
+    """An object below a directory, with its age.
+
+    Attributes:
+        name: Key relative to the directory.
+        size: Bytes.
+        modified_s: Time of the last change in seconds since 1970, by the store's clock.
+    """
 
     name: str
     size: int
@@ -53,7 +59,7 @@ class AgedObject(NamedTuple):
 class ObjectStore:
     """Store of one bucket, or of a container `container@account.dfs.core.windows.net` of Azure.
 
-    All methods raise OSError, and OptionError for options that make no client.
+    All methods raise OSError, and OptionError if no client can be created from the options.
     """
 
     scheme: str
@@ -71,10 +77,10 @@ class ObjectStore:
         return self.client.counts
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """See Store.list. Makes a request for every 1,000 names.
+        """See Store.list. Sends a request for every 1,000 names.
 
-        The library lists either from a key on or one level alone. So with `after` all levels below are listed, which is
-        cheap for a partition, since it has no directories. The listing may be empty then, without an error.
+        The library lists either from a key on or only one level. So with `after` all levels below are listed, which
+        costs nothing for a partition, since it has no directories. The listing may then be empty without an error.
         """
         key = parse_path(directory).key
         prefix = f"{key}/" if key else ""
@@ -82,24 +88,24 @@ class ObjectStore:
         def call(library: Any) -> tuple[list[Any], list[str]]:
             if after:
                 pages = library.list(key, offset=prefix + after, chunk_size=PAGE)
-                return [found for page in pages for found in page], []
+                return [meta for page in pages for meta in page], []
             level = library.list_with_delimiter(key)
             return level["objects"], level["common_prefixes"]
 
-        objects, prefixes = self.client.ask(directory, call, in_parts=True, list=1)
+        objects, prefixes = self.client.request(directory, call, in_parts=True, list=1)
         pages = -(-(len(objects) + len(prefixes)) // PAGE)
         self.client.count(list=max(pages - 1, 0))
         files: dict[str, FileFacts] = {}
-        directories = {found.rstrip("/").removeprefix(prefix) for found in prefixes}
-        for found in objects:
-            # An object with the directory's own name is a marker that Hadoop or a console has made.
-            name, below, _ = found["path"].removeprefix(prefix).partition("/")
-            if found["path"] == key or name <= after:
+        directories = {path.rstrip("/").removeprefix(prefix) for path in prefixes}
+        for meta in objects:
+            # An object with the directory's own name is a marker that Hadoop or a console has created.
+            name, slash, _ = meta["path"].removeprefix(prefix).partition("/")
+            if meta["path"] == key or name <= after:
                 continue
-            if below:
+            if slash:
                 directories.add(name)
             else:
-                files[name] = _facts_of(found)
+                files[name] = _facts_of(meta)
         if key and not (objects or prefixes or after):
             try:
                 self._head(directory)
@@ -110,7 +116,7 @@ class ObjectStore:
         return Listing.of(files, directories)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        """See Store.open. Without facts it makes a HEAD."""
+        """See Store.open. Sends a HEAD request if there are no facts."""
         if facts is None:
             facts = self._facts(path)
         closing = threading.Event()
@@ -118,25 +124,25 @@ class ObjectStore:
         return ObjectFile(facts.size, fetch, changed=partial(self.has_changed, path, facts), closed=closing.set)
 
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
-        """See Store.ranges. Each range is one GET. wait: see ObjectClient.ask."""
+        """See Store.ranges. Each range is one GET request. wait: see ObjectClient.request."""
         key = parse_path(path).key
         client = self.client
 
         def fetch(begin: int, end: int) -> Buffer:
             options: dict[str, Any] = {"range": (begin, end)}
-            if facts.version and not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+            if facts.version and not facts.version.startswith("W/"):  # a weak ETag never matches (RFC 9110, 13.1.1)
                 options["if_match"] = facts.version
 
             def get(library: Any) -> memoryview:
                 result = library.get(key, options=options)
-                if not _is_same_version(facts, _facts_of(result.meta)):  # for stores that ignore If-Match
+                if not _is_same_version(facts, _facts_of(result.meta)):  # the store may ignore If-Match
                     raise TryFailed(REPLACED)
                 data = memoryview(result.bytes())
                 if len(data) != end - begin:
                     raise TryFailed(truncated(end - begin, len(data)))
                 return data
 
-            data = client.ask(path, get, wait=wait, get=1)
+            data = client.request(path, get, wait=wait, get=1)
             client.count(bytes_read=len(data))
             return data
 
@@ -155,7 +161,7 @@ class ObjectStore:
             return self._head(path)
         except OSError as error:
             failed = error
-        # The response to a HEAD has no body; a LIST tells more exactly what is wrong.
+        # The response to a HEAD request has no body, so a LIST request finds the cause.
         directory = failed.errno in (errno.ENOENT, errno.EACCES, errno.EINVAL) and self.exists(path)
         if directory and failed.errno == errno.ENOENT:
             raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
@@ -163,13 +169,13 @@ class ObjectStore:
 
     def _meta(self, path: str) -> Any:
         key = parse_path(path).key
-        return self.client.ask(path, lambda library: library.head(key), head=1)
+        return self.client.request(path, lambda library: library.head(key), head=1)
 
     def _head(self, path: str) -> FileFacts:
         return _facts_of(self._meta(path))
 
     def modified(self, path: str) -> float:
-        """Return when the object was written, in seconds since 1970 by the store's clock. One HEAD."""
+        """Return the time of the object's last change, in seconds since 1970 by the store's clock. One HEAD request."""
         return float(self._meta(path)["last_modified"].timestamp())
 
     def read_all(self, path: str, most: int) -> bytes:
@@ -192,20 +198,20 @@ class ObjectStore:
                 raise TryFailed(truncated(wanted, len(data)))
             return data
 
-        data = self.client.ask(path, get, get=1)
+        data = self.client.request(path, get, get=1)
         self.client.count(bytes_read=len(data))
         return data
 
     def exists(self, directory: str) -> bool:
         """Return True if the directory exists; the top of a bucket if the bucket exists. One LIST."""
         key = parse_path(directory).key
-        page = self.client.ask(directory, lambda library: next(library.list(key, chunk_size=1), None), list=1)
+        page = self.client.request(directory, lambda library: next(library.list(key, chunk_size=1), None), list=1)
         return bool(page) or not key
 
-    def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
-        """Return the objects below a directory, at all levels, sorted by name, up to the first that is `enough`.
+    def below(self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+        """Return the objects below a directory, at all levels, sorted by name, before the first that is `stop_at`.
 
-        None if there is no such directory. Makes a request for every 1,000 objects.
+        The result is empty if the directory is missing. Makes a request for every 1,000 objects.
         """
         prefix = f"{parse_path(directory).key}/".lstrip("/")
 
@@ -214,31 +220,34 @@ class ObjectStore:
             for meta in chain.from_iterable(library.list(prefix, chunk_size=PAGE)):
                 name = meta["path"].removeprefix(prefix)
                 aged = AgedObject(name, meta["size"], meta["last_modified"].timestamp())
-                if enough(aged):
+                if stop_at(aged):
                     break
                 found.append(aged)
             return found
 
-        found = self.client.ask(directory, walk, in_parts=True, list=1)
+        found = self.client.request(directory, walk, in_parts=True, list=1)
         self.client.count(list=max(-(-len(found) // PAGE) - 1, 0))
         return found
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, in parts if it is large. It appears whole."""
+        """Write an object, in parts if it is large. Readers see it only when it is complete."""
         key, large = parse_path(path).key, len(data) > PART
 
         def put(library: Any) -> None:
             library.put(key, bytes(data), use_multipart=large, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
 
-        parts = -(-len(data) // PART) + 2 if large else 1  # with the requests that begin and end it
-        self.client.ask(path, put, in_parts=large, put=parts)
+        parts = -(-len(data) // PART) + 2 if large else 1  # with the requests that begin and end the upload
+        self.client.request(path, put, in_parts=large, put=parts)
         self.client.count(bytes_written=len(data))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Write an object if there is none; False otherwise. One of several concurrent writers gets True.
+        """Write an object unless it exists.
 
-        A try whose answer was lost may have written the object, so the next try compares the object with `data`.
+        A try whose response was lost may have written the object, so the next try compares the object with `data`.
         Therefore concurrent writers must not write the same bytes.
+
+        Returns:
+            False if the object existed. Only one of several concurrent writers gets True.
         """
         key = parse_path(path).key
         tries = 0
@@ -248,7 +257,7 @@ class ObjectStore:
             tries += 1
             return _create(library, key, data)
 
-        made = self.client.ask(path, create, put=1)
+        made = self.client.request(path, create, put=1)
         if made:
             self.client.count(bytes_written=len(data))
         elif tries > 1:
@@ -266,15 +275,19 @@ class ObjectStore:
             self.delete([path])
 
     def replace_empty(self, path: str, data: Buffer) -> bool:
-        """Replace an empty object; False if it is no longer empty, or gone. One of several writers gets True."""
+        """Replace an empty object.
+
+        Returns:
+            False if the object is no longer empty, or missing. Only one of several concurrent writers gets True.
+        """
         key = parse_path(path).key
         try:
-            found = self._meta(path)
+            meta = self._meta(path)
         except FileNotFoundError:
             return False
-        if found["size"]:
+        if meta["size"]:
             return False
-        version = {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
+        version = {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
         def put(library: Any) -> bool:
             from obstore.exceptions import PreconditionError
@@ -287,19 +300,20 @@ class ObjectStore:
                 raise TryFailed(_CANNOT_REPLACE) from None
             return True
 
-        replaced = self.client.ask(path, put, put=1)
+        replaced = self.client.request(path, put, put=1)
         if replaced:
             self.client.count(bytes_written=len(data))
         return replaced
 
     def upload(self, path: str, pieces: Callable[[], Iterable[Buffer]], size: int) -> None:
-        """Write an object that is too large for memory, in parts. It appears whole, after the last piece.
+        """Write an object that is too large for memory, in parts. Readers see it only when it is complete.
 
-        There is no condition, since the library has none for multipart uploads.
+        The write has no condition, since the library has none for multipart uploads.
 
         Args:
-            pieces: Called for each try. Its KafkalogErrors are raised unchanged.
-            size: Bytes of the object.
+            path: Path of the object.
+            pieces: Returns the bytes of the object. Called for each try. Its KafkalogErrors are raised unchanged.
+            size: Size of the object in bytes.
         """
         key, parts = parse_path(path).key, -(-size // PART) + 2
         failed: list[KafkalogError] = []
@@ -313,7 +327,7 @@ class ObjectStore:
             writer.close()
 
         try:
-            self.client.ask(path, write, in_parts=True, put=parts)
+            self.client.request(path, write, in_parts=True, put=parts)
         except OSError:
             if failed:
                 raise failed[-1] from None
@@ -324,17 +338,17 @@ class ObjectStore:
         """Delete objects. Missing ones are ignored."""
         keys = [parse_path(path).key for path in paths]
         for begin in range(0, len(keys), PAGE):
-            self.client.ask(paths[begin], partial(_delete, keys=keys[begin : begin + PAGE]), delete=1)
+            self.client.request(paths[begin], partial(_delete, keys=keys[begin : begin + PAGE]), delete=1)
 
 
 def _create(library: Any, key: str, data: Buffer) -> bool:
-    """Put an object if absent; False if there is one. Raises TryFailed and the library's exceptions."""
+    """Put an object unless it exists; return False if it does. Raises TryFailed and the library's exceptions."""
     from obstore.exceptions import AlreadyExistsError
 
     try:
         library.put(key, bytes(data), mode="create", use_multipart=False)
     except AlreadyExistsError as error:
-        if "status code: 409" in str(error):  # another put of it is under way
+        if "status code: 409" in str(error):  # another put of the object is in progress
             raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", transient=True)) from None
         return False
     except NotImplementedError:
@@ -353,7 +367,7 @@ def _delete(library: Any, *, keys: list[str]) -> None:
 
 
 def _reported(pieces: Callable[[], Iterable[Buffer]], failed: list[KafkalogError]) -> Iterable[Buffer]:
-    """Yield the pieces. Errors of `pieces` keep their sentence and are not retried."""
+    """Yield the pieces. Convert their errors to TryFailed, so that they keep their text and are not retried."""
     try:
         yield from pieces()
     except OSError as error:
@@ -364,10 +378,10 @@ def _reported(pieces: Callable[[], Iterable[Buffer]], failed: list[KafkalogError
 
 
 def _facts_of(meta: Any) -> FileFacts:
-    """Return an object's facts by the library's metadata.
+    """Return the facts in the library's metadata of an object.
 
-    A store without ETags gets a weak one of the modification time in seconds, since the header of a GET has no
-    fractions. Azure's listings have ETags without quotes.
+    If a store has no ETags, the version is a weak ETag made of the modification time in whole seconds, because the
+    header of a GET response has no fractions. Azure's listings have ETags without quotes.
     """
     etag = meta["e_tag"]
     if not etag:
@@ -378,5 +392,5 @@ def _facts_of(meta: Any) -> FileFacts:
 
 
 def _is_same_version(facts: FileFacts, now: FileFacts) -> bool:
-    """Return True if `facts` are of the present version; without a version, if the sizes are equal."""
+    """Return True if both facts have the same size and version. Without a version only the sizes are compared."""
     return facts.size == now.size and facts.version in ("", now.version)

@@ -1,4 +1,4 @@
-"""Clients of the library (obstore), made of storage options."""
+"""Construction of obstore's clients from storage options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_spark.store.retrying import FIRST_WAIT, LONGEST_WAIT
 from kafkalog_spark.store.storage_options import ClientSettings, RetryPolicy
 
 _CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s", "read_timeout": "20s"}
-"""A block of 8 MiB in 60 s is 140 kB/s; a slower connection counts as broken. So does one without data for 20 s."""
+"""A connection counts as broken if a block of 8 MiB takes more than 60 s, or no data arrives for 20 s."""
 
 _AWS_KEYS_ELSEWHERE = (
     "AWS_ACCESS_KEY_ID",
@@ -24,12 +24,23 @@ _AWS_KEYS_ELSEWHERE = (
 """Environment variables that the library reads itself."""
 
 _AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_PUBLIC_AZURE = ("dfs.core.windows.net", "blob.core.windows.net")
 
 
 def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPolicy) -> Any:
-    """Return a client of the library for one bucket, with its own retries by `retry`. Raises OptionError."""
-    module = library()
-    given: dict[str, Any] = {
+    """Return obstore's client of one bucket.
+
+    Args:
+        scheme: Normalised scheme.
+        bucket: Bucket or container.
+        settings: Settings of the client.
+        retry: Limits of obstore's own retries.
+
+    Raises:
+        OptionError: If obstore is not installed, or refuses the settings.
+    """
+    module = import_obstore_store()
+    arguments: dict[str, Any] = {
         "config": dict(settings.config),
         "client_options": {**_CLIENT_DEFAULTS, **settings.client},
         "retry_config": {
@@ -44,19 +55,19 @@ def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPo
     }
     if scheme in S3_SCHEMES:
         if any(os.environ.get(name, "").startswith("http://") for name in _AWS_ENDPOINTS):
-            given["client_options"].setdefault("allow_http", "true")  # such an endpoint is intended
+            arguments["client_options"].setdefault("allow_http", "true")  # such an endpoint is intended
         provider, region = _aws_provider(settings)
         if provider is not None:
-            given["credential_provider"] = provider
-        if region and "region" not in given["config"]:
-            given["config"]["region"] = region
-        return _made(module.S3Store, bucket, given)
+            arguments["credential_provider"] = provider
+        if region and "region" not in arguments["config"]:
+            arguments["config"]["region"] = region
+        return _create(module.S3Store, bucket, arguments)
     if scheme in GCS_SCHEMES:
-        return _made(module.GCSStore, bucket, given)
-    return _made(module.AzureStore, _azure(bucket, given["config"]), given)
+        return _create(module.GCSStore, bucket, arguments)
+    return _create(module.AzureStore, _azure_container(bucket, arguments["config"]), arguments)
 
 
-def _azure(bucket: str, config: dict[str, str]) -> str:
+def _azure_container(bucket: str, config: dict[str, str]) -> str:
     """Return the container of `container@account.dfs.core.windows.net` or of `container`.
 
     The account, and the endpoint of a cloud that is not the public one, are added to `config`.
@@ -74,17 +85,14 @@ def _azure(bucket: str, config: dict[str, str]) -> str:
             config.setdefault("endpoint", f"https://{account}.{cloud.replace('dfs.', 'blob.', 1)}")
     elif not {"account_name", "use_emulator"} & set(config) and not os.environ.get("AZURE_STORAGE_ACCOUNT_NAME"):
         raise OptionError(
-            f"the path names a container of Azure, {container}, and no account",
+            f"the path names a container of Azure, {container}, but no account",
             hint=f"write abfss://{container}@ACCOUNT.dfs.core.windows.net/…, or give storage.account_name",
         )
     return container
 
 
-_PUBLIC_AZURE = ("dfs.core.windows.net", "blob.core.windows.net")
-
-
-def library() -> Any:
-    """Return obstore.store. Raises OptionError if it is not installed."""
+def import_obstore_store() -> Any:
+    """Return the module obstore.store. Raises OptionError if obstore is not installed."""
     try:
         import obstore.store
     except ImportError:
@@ -95,21 +103,23 @@ def library() -> Any:
     return obstore.store
 
 
-def _made(make: Any, place: str, given: dict[str, Any]) -> Any:
-    """Make a client. The library's errors may hold values of settings, so they are not passed on."""
+def _create(store_class: Any, bucket: str, arguments: dict[str, Any]) -> Any:
+    """Create a client. The library's errors may contain values of settings, so their text is not passed on."""
     try:
-        return make(place, **given)
+        return store_class(bucket, **arguments)
     except Exception as error:  # noqa: BLE001 - as above
         name = type(error).__name__
-    said = [option for option, value in given["client_options"].items() if _CLIENT_DEFAULTS.get(option) != value]
-    names = ", ".join(sorted([*given["config"], *said])) or "what the environment says"
-    raise OptionError(f"the options about storage make no client ({name})", hint=f"look at the values of {names}")
+    given = [option for option, value in arguments["client_options"].items() if _CLIENT_DEFAULTS.get(option) != value]
+    names = ", ".join(sorted([*arguments["config"], *given])) or "the environment variables"
+    raise OptionError(
+        f"no client can be created from the storage options ({name})", hint=f"check the values of {names}"
+    )
 
 
 def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
     """Return boto3's credential provider and the region of the AWS profile; (None, None) if no profile is needed.
 
-    The library itself looks at the environment, containers, web identity and the machine's role, but not at profiles.
+    The library itself uses the environment, containers, web identity and the machine's role, but not profiles.
     """
     config = settings.config
     if "access_key_id" in config or config.get("skip_signature", "").lower() == "true":
@@ -138,4 +148,4 @@ def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
         return (Boto3CredentialProvider(session) if session.get_credentials() else None), session.region_name
     except BotoCoreError as error:
         name = type(error).__name__
-    raise OptionError(f"the AWS profile {profile or 'default'} cannot be used ({name})", hint="look at ~/.aws/config")
+    raise OptionError(f"the AWS profile {profile or 'default'} cannot be used ({name})", hint="check ~/.aws/config")

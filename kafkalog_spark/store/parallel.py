@@ -7,16 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 _REQUESTS = 16
-"""Most requests at once. Stores answer thousands a second, each after 20 to 100 ms."""
+"""Maximum number of simultaneous requests: a request waits for the network most of the time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T], remote: Callable[[T], bool]) -> list[R]:
-    """Return the results of `function` in order, computed in threads if several items are `remote`.
+    """Return the results of `function` for the items, in order. Raises the error of the first item that failed.
 
-    Raises the error of the first item that failed.
+    Args:
+        function: Called for each item; in threads if at least two items are remote.
+        items: The items.
+        remote: Returns True for an item that requires a request over a network.
     """
     items = list(items)
     requests = sum(map(remote, items))

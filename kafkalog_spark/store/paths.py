@@ -1,7 +1,7 @@
-"""Paths as users write them, and as they are compared, listed and passed on.
+"""Paths of local files and URLs of objects, and their normalised form.
 
-Local paths are plain and absolute. All others are `scheme://bucket/key`, with one slash between names and none at the
-end, so that os.path.join, dirname and basename take them apart.
+A normalised local path is absolute and has no scheme. Any other is `scheme://bucket/key`, with one slash between names
+and none at the end, so that os.path.join, dirname and basename work on it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,16 @@ AZURE_SCHEMES = frozenset({"abfs", "abfss", "az", "azure", "wasb", "wasbs"})
 OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
 HADOOP_SCHEMES = frozenset({"hdfs", "viewfs"})
 
-_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", "wasb": "abfss", "wasbs": "abfss"}
-"""Older names of schemes in Hadoop's connectors, with the current one."""
+_CURRENT_SCHEMES = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfs": "abfss",
+    "azure": "az",
+    "wasb": "abfss",
+    "wasbs": "abfss",
+}
+"""Current scheme by older names of it, such as those of Hadoop's connectors."""
 
 
 class PathParts(NamedTuple):
@@ -30,8 +38,8 @@ class PathParts(NamedTuple):
 
     Attributes:
         scheme: Empty for a local path.
-        bucket: Empty for a local path; Azure's `container@account.dfs.core.windows.net`, `host:port` of HDFS.
-        key: Without a leading slash; or the local path.
+        bucket: Bucket, Azure's `container@account.dfs.core.windows.net` or HDFS's `host:port`; empty for a local path.
+        key: Key without a leading slash, or the local path.
     """
 
     scheme: str
@@ -40,18 +48,18 @@ class PathParts(NamedTuple):
 
 
 def parse_path(path: str) -> PathParts:
-    """Return the parts of a path, normalised. Raises OptionError if it names no bucket, or holds credentials."""
+    """Return the parts of a path, normalised. Raises OptionError if it names no bucket, or contains credentials."""
     plain = _FILE.sub("", path, count=1)
     url = _URL.fullmatch(plain)
     if url is None:
         return PathParts("", "", os.path.abspath(plain))
-    scheme = _SAME.get(url[1].lower(), url[1].lower())
+    scheme = _CURRENT_SCHEMES.get(url[1].lower(), url[1].lower())
     bucket, _, key = url[2].partition("/")
     user, at, _ = bucket.rpartition("@")
     if at and (":" in user or scheme in S3_SCHEMES | GCS_SCHEMES):
         raise OptionError(
             f"a {scheme}:// path has credentials in front of the bucket's name",
-            hint="paths are shown in plans and logs: give them as options, such as fs.s3a.access.key",
+            hint="paths are shown in plans and logs: give credentials as options, such as fs.s3a.access.key",
         )
     if not bucket and scheme in OBJECT_SCHEMES:
         raise OptionError(f"{path} names no bucket", hint=f"write {scheme}://bucket/path")

@@ -1,6 +1,6 @@
-"""Threads and memory for fetching ahead, shared by all files of a process.
+"""Read-ahead of object stores: threads and a memory budget that all files of a process share.
 
-A forked process gets threads and a budget of its own.
+A forked process gets its own threads and budget.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 WORKER_BYTES = 256 << 20
-"""Bytes that all files of a process may have fetched ahead: a worker stays within 300 MB, and decodes too."""
-THREADS = 16  # four files of a task with four requests each: a request waits for the network, not for a core
+"""Bytes that all files of a process may have fetched ahead, so that a Spark worker stays within about 300 MB."""
+THREADS = 16  # four files of a task with four requests each; a request waits for the network, not for a core
 
 
 class ReadAhead:
@@ -31,7 +31,15 @@ class ReadAhead:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
 
     def take(self, size: int, *, must: bool = False) -> bool:
-        """Take `size` bytes of the budget; False if they are not left. must: take them in any case."""
+        """Take `size` bytes from the budget.
+
+        Args:
+            size: Bytes.
+            must: True to take them even if the budget is exhausted.
+
+        Returns:
+            False if the budget has fewer bytes left.
+        """
         with self._lock:
             if self.left < size and not must:
                 return False
@@ -39,6 +47,7 @@ class ReadAhead:
             return True
 
     def give_back(self, size: int) -> None:
+        """Return `size` bytes to the budget."""
         with self._lock:
             self.left += size
 
@@ -46,7 +55,7 @@ class ReadAhead:
         return self._threads.submit(work)
 
 
-_of_process = ReadAhead()  # its threads start with the first block
+_of_process = ReadAhead()  # starts its threads with the first block
 
 
 def read_ahead() -> ReadAhead:
@@ -54,10 +63,10 @@ def read_ahead() -> ReadAhead:
     return _of_process
 
 
-def _forget() -> None:
-    """Start anew in a fork: threads are not inherited, and one of them may have held the lock."""
+def _reset_after_fork() -> None:
+    """Replace the read-ahead in a fork: threads are not inherited, and one of them may have held the lock."""
     global _of_process
     _of_process = ReadAhead()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset_after_fork)

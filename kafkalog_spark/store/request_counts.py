@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class RequestCounts(NamedTuple):
-    """Requests by kind, and bytes of bodies: what object stores charge for.
+    """Numbers of requests by kind, and bytes of their bodies, which object stores charge for.
 
-    Each try counts, but not the library's own ones, which repeat pages of a listing and parts of an upload. The
-    difference of two values is the requests in between.
+    Each try counts, except the library's own retries of pages of a listing and of parts of an upload. The difference of
+    two values counts the requests in between.
     """
 
     list: int = 0

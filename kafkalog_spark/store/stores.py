@@ -1,4 +1,4 @@
-"""Choice of the store for a path."""
+"""Selection of the store for a path."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from kafkalog_spark.store.storage_options import StorageOptions
 
 
 def store_of(path: str, options: StorageOptions | None = None) -> Store:
-    """Return the store that reads `path`, without a request. Stores of paths in one bucket are equal.
+    """Return the store that reads `path`, without sending a request. Stores of paths in one bucket are equal.
 
-    Local paths and `file:` give LOCAL; `s3`, `s3a`, `gs`, `abfs(s)`, `az` an ObjectStore; `hdfs` and `viewfs` a
-    HadoopStore; every other scheme an FsspecStore.
+    The store of a local path or `file:` is LOCAL; that of OBJECT_SCHEMES an ObjectStore, that of HADOOP_SCHEMES a
+    HadoopStore, and that of any other scheme an FsspecStore.
+
+    Args:
+        path: Local path or URL.
+        options: Storage options; None for the defaults.
 
     Raises:
-        OptionError: If the path names no bucket, or has credentials in it.
+        OptionError: If the path names no bucket, or contains credentials.
     """
     location = parse_path(path)
     if not location.scheme:

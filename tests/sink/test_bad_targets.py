@@ -21,7 +21,7 @@ from kafkalog_spark.errors import (
     UnsupportedFormat,
 )
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from kafkalog_spark.source.options import READ_ONLY_OPTIONS
 from tests.sink.helpers.crashing_steps import in_child
@@ -101,7 +101,7 @@ def nested_record(path: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
-    "a file": (a_file, NotALogDirectory, "is a file, a log directory is written to"),
+    "a file": (a_file, NotALogDirectory, "is a file, expected a log directory"),
     "one partition's directory": (a_partition, NotALogDirectory, "it is the directory of one partition; give its par"),
     "another program's directory": (photographs, NotALogDirectory, "is not a Kafka log directory"),
     "a parent of log directories": (
@@ -114,10 +114,14 @@ BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
     "a newer release's sink": (
         newer_record,
         UnsupportedFormat,
-        "version 1 of a record of kafkalog.commits.*use that one",
+        "the commit record has version 1.*use that release",
     ),
-    "a record of sinks with another directory": (record_of_another_directory, CorruptFile, "is no name of a topic"),
-    "a record of sinks without an end": (nested_record, CorruptFile, "this is not JSON"),
+    "a record of sinks with another directory": (
+        record_of_another_directory,
+        CorruptFile,
+        "is not the name of a topic",
+    ),
+    "a record of sinks without an end": (nested_record, CorruptFile, "the file is not JSON"),
     "a broken record of sinks": (broken_record, CorruptFile, "kafkalog.commits-.*restore it from a backup"),
 }
 
@@ -210,13 +214,13 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
     ("given", "text"),
     [
         ({}, "no log directory is given"),
-        ({"path": "/a,/b"}, "one log directory is written to"),
+        ({"path": "/a,/b"}, "must be one log directory"),
         (
             {"path": "hdfs://a/b"},
-            r"or a bucket \(s3://, gs://, abfss://\), got 'hdfs://a/b'",
+            r"or to a bucket \(s3://, gs://, abfss://\), got 'hdfs://a/b'",
         ),
-        ({"path": "/a", "topic": "a b"}, "option 'topic': 'a b' is no name of a topic"),
-        ({"path": "/a", "topic": ".."}, r"'\.\.' is no name of a topic"),
+        ({"path": "/a", "topic": "a b"}, "option 'topic': 'a b' is not the name of a topic"),
+        ({"path": "/a", "topic": ".."}, r"'\.\.' is not the name of a topic"),
         ({"path": "/a", "topic": "__consumer_offsets"}, "is internal to Kafka"),
         (
             {"path": "/a", "compression.type": "lzo"},

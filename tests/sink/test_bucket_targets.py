@@ -17,9 +17,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
 from kafkalog_spark.format.names import MAX_PARTITIONS
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
-from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
+from kafkalog_spark.sink.commit_record import CommitRecord, parse_record
 from kafkalog_spark.sink.committers import bucket_committer
-from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from kafkalog_spark.store.object_store import ObjectStore
 from tests.sink.helpers.written_buckets import Place, record_name, stage, write
@@ -66,7 +66,7 @@ BAD: dict[str, tuple[Callable[[BucketDirectory], None], type[KafkalogError], str
     "a newer release's sink": (
         put(record_name(0), data=b'{"version": 1}'),
         UnsupportedFormat,
-        r"version 1 of a record of kafkalog.commits, only 0 is known; a later release.*use that one",
+        r"the commit record has version 1, only version 0 is supported; a later release.*use that release",
     ),
     "a broken record": (
         put(record_name(0), data=b'{"version": 0, "id": "a"}'),
@@ -88,7 +88,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_and_left_as_it_was(place: Pl
 
 def test_an_object_is_no_directory(place: Place) -> None:
     place.bucket().replace("logs", b"x")
-    with pytest.raises(NotALogDirectory, match="is an object, a log directory is written to"):
+    with pytest.raises(NotALogDirectory, match="is an object, expected a log directory"):
         open_for_write(place, f"{place.root}/logs")
 
 
@@ -178,9 +178,9 @@ def test_the_path_is_one_place_without_credentials() -> None:
     for path, text in (
         ("s3://key:secret@bucket/logs", "has credentials in front of the bucket's name"),
         ("s3:///logs", "names no bucket"),
-        ("s3://a/b,s3://a/c", "one log directory is written to"),
-        ("hdfs://host/logs", "a local directory is written to, or a bucket"),
-        ("memory://x/logs", "a local directory is written to, or a bucket"),
+        ("s3://a/b,s3://a/c", "must be one log directory"),
+        ("hdfs://host/logs", "rows are written to a local directory or to a bucket"),
+        ("memory://x/logs", "rows are written to a local directory or to a bucket"),
     ):
         with pytest.raises(OptionError, match=text):
             parse_write_options({"path": path})

@@ -208,7 +208,7 @@ def outcome(writer: Committer, job: str, staged: list[TaskManifest]) -> str:
     try:
         writer.commit(job, staged, 600, "q", 3)
     except WriteUnfinished as error:
-        return "decided" if "do not run it again" in str(error) else str(error)
+        return "decided" if "do not run the write again" in str(error) else str(error)
     except KafkalogError as error:
         return "nothing" if "No space left on device" in str(error) else str(error)
     return "complete"

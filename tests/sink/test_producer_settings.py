@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT, RENAMED, ProducerSettings, producer_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="se;c\\"ret";'

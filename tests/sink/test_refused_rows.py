@@ -15,7 +15,7 @@ from kafkalog_spark.errors import InvalidRecord, KafkalogError, OptionError
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, MAX_TIMESTAMP_MS
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import sink_columns
-from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.sink.producer import ProduceTask
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from tests.sink.helpers.written_logs import everything, table, values, write
@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
         "at most 2000 are allowed; raise max.message.bytes or make the record smaller",
     ),
     "an internal topic": ([{"topic": "__consumer_offsets"}], {}, "'__consumer_offsets' is internal to Kafka"),
-    "a null in the headers": ([{"headers": [None]}], {"topic": "t"}, "a header, or a header's key, is null"),
+    "a null in the headers": ([{"headers": [None]}], {"topic": "t"}, "a header, or the key of a header, is null"),
 }
 
 

@@ -99,11 +99,23 @@ BAD_BATCH: list[tuple[dict[str, str], str]] = [
     ({"mode": "LENIENT"}, "option 'mode' must be one of FAILFAST, DROPMALFORMED, PERMISSIVE, got 'LENIENT'"),
     ({"path": ""}, "option 'path' names no path: ''"),
     ({"path": " , "}, "option 'path' names no path: ','"),
-    ({"path": "[1]"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[1]'; ..."),
-    ({"path": "[logs"}, "option 'path' must be a path, several by comma, or a JSON list of them, got '[logs'; ..."),
+    (
+        {"path": "[1]"},
+        "option 'path' must be a path, several paths separated by commas, or a JSON list, got '[1]'; ...",
+    ),
+    (
+        {"path": "[logs"},
+        "option 'path' must be a path, several paths separated by commas, or a JSON list, got '[logs'; ...",
+    ),
     ({"path": "s3a:///x"}, "s3a:///x names no bucket; write s3://bucket/path"),
-    ({"path": "hdfs:/x"}, "option 'path': it names no directory of this machine, and no bucket, got 'hdfs:/x'; ..."),
-    ({"path": "file://host/x"}, "option 'path': it names no directory of this machine, and no bucket, got 'file://..."),
+    (
+        {"path": "hdfs:/x"},
+        "option 'path': it names neither a local directory nor one in an object store, got 'hdfs:/x'; ...",
+    ),
+    (
+        {"path": "file://host/x"},
+        "option 'path': it names neither a local directory nor one in an object store, got 'file://...",
+    ),
     ({"fs.s3a.acess.key": "x"}, "there is no option fs.s3a.acess.key; did you mean fs.s3a.access.key?"),
     ({"storage.regionn": "x"}, "there is no option storage.regionn; did you mean storage.region?"),
     ({"path": "/a\0b"}, "option 'path': not a path: '/a\\x00b'"),

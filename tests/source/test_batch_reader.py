@@ -92,7 +92,7 @@ def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
 def test_auto_pushes_where_no_wrong_row_is_possible_and_logs_why(
     three: Path, stays: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pushdown, "FILTERS_STAY_WITH_THEIR_SCAN", stays)
+    monkeypatch.setattr(pushdown, "FILTERS_ARE_PER_SCAN", stays)
     pushdown._log_auto.cache_clear()  # once in a process
     wanted = GreaterThanOrEqual(OFFSET, 15)
     reader = Load(three)._source.reader(schema=Load(three).schema)

@@ -33,7 +33,7 @@ def held(batches: list[pa.RecordBatch]) -> int:
 def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel_loading.KERNELS.load()
     kept: list[list[pa.RecordBatch]] = []
-    rows_of = stream_reader.rows_of
+    rows_of = stream_reader.copy_small_batch
 
     def watched(batches: Any) -> list[pa.RecordBatch] | None:
         rows = rows_of(batches)
@@ -41,7 +41,7 @@ def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatc
         kept.append(rows)
         return rows
 
-    monkeypatch.setattr("kafkalog_spark.source.stream_reader.rows_of", watched)
+    monkeypatch.setattr("kafkalog_spark.source.stream_reader.copy_small_batch", watched)
     query = Query(many, startingOffsets="earliest")
     assert [len(batch) for batch in query.trigger()] == [PARTITIONS]
     assert query.prefetched
@@ -56,7 +56,7 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     view = pa.record_batch({"value": array})
     assert view.nbytes < coalescing.SMALL_BATCH * 3
     assert held([view]) > 10 << 20
-    rows = stream_reader.rows_of([view])
+    rows = stream_reader.copy_small_batch([view])
     assert rows == [view]
     assert held(rows or []) < 200 << 10
 

@@ -59,7 +59,7 @@ def test_a_load_says_what_it_reads(logs: Path) -> None:
         _schema(path=str(logs))
     assert str(caught.value) == (
         "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
-        "See the docs for more details. allTopics=true reads every topic that is there: orders"
+        "See the docs for more details. allTopics=true reads every topic of the log directory: orders"
     )
     _schema(path=str(logs), allTopics="true")
     _schema(path=str(logs / "orders-0"))  # the directory of one partition says it

@@ -43,16 +43,20 @@ CONNECTOR_DEFAULTS = {
     "maxRecordsPerPartition": None,
     "includeHeaders": "false",
     "startingOffsetsByTimestampStrategy": "error",
+    "kafka.isolation.level": "read_uncommitted",
 }
-"""Options of Spark's Kafka connector that have an effect here, with the defaults in its documentation (Structured
-Streaming + Kafka Integration Guide, "Reading Data from Kafka", Spark 4.1)."""
+"""Options of Spark's Kafka connector that have an effect here, with the defaults of its source (KafkaSourceProvider,
+KafkaMicroBatchStream) and, for `kafka.*`, of Kafka's consumer."""
 
 
 def test_options_of_the_connector_have_its_defaults_and_all_others_are_marked_as_ours() -> None:
     declared = {spec.name: spec for spec in READ_OPTIONS}
-    assert {name: declared[name].default for name in CONNECTOR_DEFAULTS} == CONNECTOR_DEFAULTS
+    # `kafka.isolation.level` is another name of `isolationLevel`, which has the default.
+    defaults = {name: spec.default for name, spec in declared.items()}
+    defaults["kafka.isolation.level"] = declared["isolationLevel"].default
+    assert {name: defaults[name] for name in CONNECTOR_DEFAULTS} == CONNECTOR_DEFAULTS
     ours = {spec.name for spec in READ_OPTIONS if spec.meaning.endswith("Ours.")}
-    assert ours == declared.keys() - CONNECTOR_DEFAULTS.keys() - {"paths", "kafka.isolation.level"}
+    assert ours == declared.keys() - CONNECTOR_DEFAULTS.keys() - {"paths"}
 
 
 def test_a_batch_without_options_has_the_declared_defaults() -> None:
@@ -202,8 +206,8 @@ def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> 
         read(endingTimestamp="1700000001")
         read(endingTimestamp="1700000000000")
     assert caplog.messages == [
-        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: expected milliseconds, not seconds",
-        "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: expected milliseconds, not seconds",
+        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: the unit is milliseconds, not seconds",
+        "endingTimestamp=1700000001 is in 1970-01-20, so nothing is read: the unit is milliseconds, not seconds",
     ]
 
 

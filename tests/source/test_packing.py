@@ -155,7 +155,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
 
 
 def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KERNELS, "ready", lambda: False)
+    monkeypatch.setattr(KERNELS, "are_ready", lambda: False)
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]
     assert not query.prefetched

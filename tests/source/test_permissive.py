@@ -119,5 +119,5 @@ def test_a_search_narrows_records_and_filters_stay_with_spark(damaged: Path) -> 
 
 
 def test_a_stream_refuses_it() -> None:
-    with pytest.raises(OptionError, match="mode=PERMISSIVE applies to batch queries only: a stream never returns"):
+    with pytest.raises(OptionError, match="mode=PERMISSIVE applies to batch queries only: a stream does not read"):
         parse_read_options({"path": "/logs", "subscribe": "t", "mode": "PERMISSIVE"}, streaming=True)

@@ -53,7 +53,7 @@ def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path
     write_batches(tmp_path, "t", 0, [MadeBatch([bytes(9000)], [FIRST_TIMESTAMP], codec=Codec.ZSTD)])
     error = failure(lambda: Load(tmp_path, maxDecompressedBatchBytes=8000).scan())
     assert isinstance(error, DecompressesTooFar)
-    assert str(error).endswith("raise the option maxDecompressedBatchBytes if such batches are meant to be there")
+    assert str(error).endswith("raise the option maxDecompressedBatchBytes if such batches are intended")
 
 
 @pytest.mark.local_only("messages and plans name local paths")

@@ -43,9 +43,9 @@ def test_search_options_become_a_record_predicate(options: dict[str, str], expec
     [
         (
             {"where.key.hex": "0x1f"},
-            "option 'where.key.hex' takes two hexadecimal digits a byte, such as 00ff2a",
+            "option 'where.key.hex' must have two hexadecimal digits for each byte, such as 00ff2a",
         ),
-        ({"where.key.hex": "abc"}, "option 'where.key.hex' takes two hexadecimal digits a byte"),
+        ({"where.key.hex": "abc"}, "option 'where.key.hex' must have two hexadecimal digits for each byte"),
         (
             {"where.key": "a", "where.key.hex": "61"},
             "options 'where.key' and 'where.key.hex' are both given; a",
@@ -92,7 +92,7 @@ def test_what_would_read_too_much_is_refused_with_its_size(table: str) -> None:
     assert read(data_dir(), maxScanBytes=size, **asked).num_rows
     with pytest.raises(OptionError) as caught:
         read(data_dir(), maxScanBytes=size - 1, **asked)
-    assert str(caught.value).startswith(f"this would read {size} bytes of .log files (")
-    assert f"maxScanBytes is {size - 1}; narrow it with" in str(caught.value)
+    assert str(caught.value).startswith(f"the query would read {size} bytes of .log files (")
+    assert f"maxScanBytes is {size - 1}; narrow the read with" in str(caught.value)
     end = '{"segments":{"0":1,"1":0,"2":0}}'
     assert read(data_dir(), maxScanBytes=size // 4, endingOffsets=end, **asked).num_rows

@@ -349,7 +349,7 @@ def test_a_checkpoint_of_another_topic_set(topic: Path) -> None:
     with pytest.raises(DataLoss) as caught:
         Query(topic, checkpoint=checkpoint, subscribe="t").trigger()
     assert "Partitions Set(u-0) have been deleted." in str(caught.value)
-    assert "which the query does not read: is the checkpoint that of a query of other topics?" in str(caught.value)
+    assert "which the query does not read: does the checkpoint belong to a query of other topics?" in str(caught.value)
     assert checkpoint == Checkpoint(['{"u": {"0": 1}}'], 1)
     both = Query(topic, checkpoint=checkpoint, subscribe="t,u")
     assert both.trigger() == [sorted([*numbers(0, 30), "51"])]

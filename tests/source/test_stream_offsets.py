@@ -93,7 +93,7 @@ def test_malformed_offsets(text: str, why: str) -> None:
     fault = f"{why}: a whole number from 0, or -1 latest, -2 earliest" if "offset for" in why else why
     assert text.startswith(f"the query's offsets cannot be used: {fault}: expected e.g. ")
     assert '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, got ' in text
-    assert "is it the checkpoint of this query?" in str(caught.value)
+    assert "does the checkpoint belong to this query?" in str(caught.value)
     assert isinstance(caught.value, KafkalogError)
 
 

@@ -76,7 +76,7 @@ def test_tasks_read_where_they_are_asked_for_and_rows_with_headers(tmp_path: Pat
 
 
 def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan(tmp_path: Path) -> None:
-    large = ["x" * (stream_reader.MOST_BYTES // 2)] * 3
+    large = ["x" * (stream_reader.MAX_PREFETCH_BYTES // 2)] * 3
     append(tmp_path, "t", 0, large, batch=1)
     query = Query(tmp_path, startingOffsets="earliest")
     assert query.trigger() == [large]
@@ -87,7 +87,7 @@ def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan
 
 
 def test_tasks_read_what_decompresses_to_much(tmp_path: Path) -> None:
-    value = "x" * (stream_reader.MOST_ROW_BYTES // 4)
+    value = "x" * (stream_reader.MAX_PREFETCHED_ROW_BYTES // 4)
     write_batches(tmp_path, "t", 0, [MadeBatch([value], [FIRST_TIMESTAMP], codec=Codec.ZSTD)] * 5)
     query = Query(tmp_path, startingOffsets="earliest")
     assert query.trigger() == [[value] * 5]
@@ -124,6 +124,6 @@ def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: py
 
 
 def test_rows_are_taken_up_to_a_size() -> None:
-    batch = pa.record_batch({"v": pa.array([b"x" * (stream_reader.MOST_ROW_BYTES // 3)])})
-    assert stream_reader.rows_of([batch] * 2) == [batch] * 2
-    assert stream_reader.rows_of([batch] * 3) is None
+    batch = pa.record_batch({"v": pa.array([b"x" * (stream_reader.MAX_PREFETCHED_ROW_BYTES // 3)])})
+    assert stream_reader.copy_small_batch([batch] * 2) == [batch] * 2
+    assert stream_reader.copy_small_batch([batch] * 3) is None

@@ -180,7 +180,7 @@ def test_a_stream_and_describe_are_of_records() -> None:
     load = TableLoad(data_dir(), table="batches")
     with pytest.raises(OptionError, match=r"a stream reads records, not the table 'batches'; use spark\.read"):
         load.source.streamReader(load.schema).initialOffset()
-    with pytest.raises(OptionError, match="describe is of records, not of the table 'batches'"):
+    with pytest.raises(OptionError, match=r"describe\(\) covers records, not the table 'batches'"):
         describe(data_dir(), table="batches")
 
 

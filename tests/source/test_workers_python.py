@@ -63,7 +63,7 @@ def test_register_with_a_workers_python_without_kafkalog_is_refused_with_what_to
         kafkalog_spark.register(session())
     assert str(caught.value) == (
         f"Spark's workers run '{empty_python}' ({empty_python}), which lacks kafkalog_spark, numba, numpy, pyarrow; "
-        'type os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or name another Python that '
+        'set os.environ["PYSPARK_PYTHON"] = sys.executable before the session is created, or name another Python that '
         "has kafkalog (docs/clusters.md)"
     )
 

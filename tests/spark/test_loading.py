@@ -14,7 +14,7 @@ import kafkalog_spark
 from kafkalog_spark import registration
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.registration import REDACTED_OPTIONS
-from kafkalog_spark.store.storage_options import OBSTORE_NAMES
+from kafkalog_spark.store.obstore_options import OBSTORE_NAMES
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers.loads import fails, load, values
 

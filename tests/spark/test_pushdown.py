@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from kafkalog_spark.source.pushdown import FILTERS_STAY_WITH_THEIR_SCAN
+from kafkalog_spark.source.pushdown import FILTERS_ARE_PER_SCAN
 from tests.source.helpers.made_logs import append, numbers
 from tests.spark.helpers import pushing_source
 from tests.spark.helpers.loads import explained, fails, load, setting, values
@@ -55,7 +55,7 @@ def test_two_filters_on_one_load_are_right_though_spark_pushes(
     assert spark.sql("SELECT count(*) FROM twenty WHERE offset >= 15").first()[0] == 5
     assert spark.sql("SELECT count(*) FROM twenty").first()[0] == 20
     pushed = "PushedFilters: [" in explained(df.filter("offset >= 5"))
-    assert pushed == (FILTERS_STAY_WITH_THEIR_SCAN and options.get("pushdown") is not False)
+    assert pushed == (FILTERS_ARE_PER_SCAN and options.get("pushdown") is not False)
 
 
 def test_auto_pushes_where_filters_stay_with_their_scan(spark: Any, twenty: Path, pushing: None) -> None:
@@ -64,7 +64,7 @@ def test_auto_pushes_where_filters_stay_with_their_scan(spark: Any, twenty: Path
     assert values(df) == numbers(15, 20)
 
 
-@pytest.mark.skipif(FILTERS_STAY_WITH_THEIR_SCAN, reason="this Spark does not mix scans up")
+@pytest.mark.skipif(FILTERS_ARE_PER_SCAN, reason="this Spark does not mix scans up")
 @pytest.mark.parametrize("schema", [None, "offset bigint, value binary"])
 def test_pushdown_is_refused_with_the_reason(spark: Any, twenty: Path, schema: str | None) -> None:
     with fails() as failure:
@@ -79,7 +79,7 @@ def test_spark_mixes_scans_up_where_the_option_is_refused_and_only_there(
     df = load_pushing(spark, twenty)
     assert values(df.filter("offset >= 5")) == numbers(5, 20)
     right = df.count() == 20 and df.filter("offset >= 15").union(df.filter("offset >= 5")).count() == 20
-    assert right == FILTERS_STAY_WITH_THEIR_SCAN
+    assert right == FILTERS_ARE_PER_SCAN
 
 
 @pytest.fixture(scope="module")

@@ -125,9 +125,9 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
     load = LoadOptions({"path": "/", "subscribe": "a", "value.format": "json"})
     options = load.parse(streaming=False)
     local = StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
-    RecordProjection(load.resolved(options, local))
+    RecordProjection(load.resolve(options, local))
     with pytest.raises(OptionError, match=r"spark\.sql\.session\.timeZone: there is no time zone 'Mars/Olympus_Mons'"):
-        RecordProjection(load.resolved(options, StructType([StructField("l", ArrayType(TimestampType()))])))
+        RecordProjection(load.resolve(options, StructType([StructField("l", ArrayType(TimestampType()))])))
 
 
 def test_outside_of_a_task_it_is_utc() -> None:

@@ -69,5 +69,5 @@ def test_forks_read_with_clients_of_their_own(s3: S3Server) -> None:
 def test_a_fork_of_a_process_that_has_read_is_told_instead_of_waiting_for_ever(s3: S3Server) -> None:
     parent, child, other = run(s3, first=True)
     assert parent == "parent 3000000 True 1"
-    assert child.startswith("child this process was forked from one that had read from an object store")
-    assert other.startswith("other this process was forked")
+    assert child.startswith("child this process is a fork of one that has sent requests to an object store")
+    assert other.startswith("other this process is a fork")

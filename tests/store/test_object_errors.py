@@ -16,14 +16,14 @@ import pytest
 
 from kafkalog_broker.testing_support.kept_port import kept_port
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.failures import failure_of, words_of
+from kafkalog_spark.store.failures import failure_of, placeholders_for
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.store.buckets import s3_options, s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
 from tests.store.s3_server import S3Server
 
-ASKED = words_of("tier", "minio:9000")
+PLACEHOLDERS = placeholders_for("tier", "minio:9000")
 
 
 def answered(status: int, code: str = "") -> Exception:
@@ -35,8 +35,8 @@ def answered(status: int, code: str = "") -> Exception:
 @pytest.mark.parametrize(
     ("status", "code", "number", "said"),
     [
-        (404, "NoSuchKey", errno.ENOENT, "there is no such object"),
-        (404, "", errno.ENOENT, "there is no such object"),
+        (404, "NoSuchKey", errno.ENOENT, "the object does not exist"),
+        (404, "", errno.ENOENT, "the object does not exist"),
         (404, "NoSuchBucket", errno.ENOENT, "there is no bucket tier at minio:9000"),
         (404, "ContainerNotFound", errno.ENOENT, "there is no container tier"),
         (403, "InvalidAccessKeyId", errno.EACCES, "minio:9000 does not know the access key: give fs.s3a.access.key"),
@@ -47,18 +47,18 @@ def answered(status: int, code: str = "") -> Exception:
         (400, "ExpiredToken", errno.EACCES, "the session token has expired"),
         (403, "RequestTimeTooSkewed", errno.EACCES, "the clock of this machine is wrong"),
         (403, "InvalidObjectState", errno.EACCES, "the object is archived"),
-        (301, "PermanentRedirect", errno.EINVAL, "lies in another region: give it as fs.s3a.endpoint.region"),
-        (400, "AuthorizationHeaderMalformed", errno.EINVAL, "lies in another region"),
-        (400, "", errno.EINVAL, "does not understand the request"),
-        (401, "", errno.EACCES, "wants credentials"),
+        (301, "PermanentRedirect", errno.EINVAL, "is in another region: give it as fs.s3a.endpoint.region"),
+        (400, "AuthorizationHeaderMalformed", errno.EINVAL, "is in another region"),
+        (400, "", errno.EINVAL, "rejects the request as invalid"),
+        (401, "", errno.EACCES, "requires credentials"),
         (412, "PreconditionFailed", errno.ENOENT, "the object was replaced"),
         (416, "InvalidRange", errno.ENOENT, "the object was replaced"),
-        (501, "NotImplemented", errno.ENOTSUP, "minio:9000 cannot do that"),
+        (501, "NotImplemented", errno.ENOTSUP, "minio:9000 does not support the request"),
         (418, "", errno.EIO, "minio:9000 refuses the request (status 418)"),
     ],
 )
 def test_answers_that_trying_again_does_not_change(status: int, code: str, number: int, said: str) -> None:
-    failure = failure_of(answered(status, code), ASKED)
+    failure = failure_of(answered(status, code), PLACEHOLDERS)
     assert (failure.errno, failure.transient, failure.answered) == (number, False, True)
     assert said in failure.sentence
     assert "CANARY" not in failure.sentence
@@ -77,32 +77,34 @@ def test_answers_that_trying_again_does_not_change(status: int, code: str, numbe
     ],
 )
 def test_answers_that_may_pass(error: Exception) -> None:
-    failure = failure_of(error, ASKED)
+    failure = failure_of(error, PLACEHOLDERS)
     assert (failure.transient, failure.answered) == (True, True)
     assert "overloaded or failing" in failure.sentence
 
 
 @pytest.mark.parametrize("kind", ["Connect", "Request", "Timeout", "Interrupted", "Decode", "Unknown"])
 def test_what_happens_on_the_way_may_pass(kind: str) -> None:
-    failure = failure_of(Exception(f"error sending request\n\nDebug source: HttpError {{ kind: {kind},"), ASKED)
+    failure = failure_of(Exception(f"error sending request\n\nDebug source: HttpError {{ kind: {kind},"), PLACEHOLDERS)
     assert (failure.transient, failure.answered) == (True, False)
     assert "minio:9000" in failure.sentence
 
 
 def test_other_errors_of_the_library() -> None:
     bare = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
-    assert "another region" in failure_of(Exception(bare), ASKED).sentence
+    assert "another region" in failure_of(Exception(bare), PLACEHOLDERS).sentence
     no_role = "Error performing PUT http://169.254.169.254/latest/api/token in 1s - HTTP error: kind: Connect"
-    assert "no credentials were found" in failure_of(Exception(no_role), ASKED).sentence
+    assert "no credentials were found" in failure_of(Exception(no_role), PLACEHOLDERS).sentence
     empty = ValueError('Could not parse path: Path "a//b" contained empty path segment')
-    assert "rename that object" in failure_of(empty, ASKED).sentence
-    assert failure_of(RuntimeError("CANARY"), ASKED).sentence == "the request failed in the library (RuntimeError)"
-    assert failure_of(OSError(errno.ENOSPC, "CANARY"), ASKED).errno == errno.ENOSPC
+    assert "rename that object" in failure_of(empty, PLACEHOLDERS).sentence
+    assert (
+        failure_of(RuntimeError("CANARY"), PLACEHOLDERS).sentence == "the request failed in the library (RuntimeError)"
+    )
+    assert failure_of(OSError(errno.ENOSPC, "CANARY"), PLACEHOLDERS).errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
 def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
-    sentence = failure_of(answered(401), words_of("b", "", vendor)).sentence
+    sentence = failure_of(answered(401), placeholders_for("b", "", vendor)).sentence
     assert advice in sentence
     assert "fs.s3a" not in sentence
 

@@ -154,7 +154,7 @@ def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: Ob
     assert file.read(0, 100) == DATA[:100]
     writer.delete([f"{top}/0.log"])
     assert file.has_changed()
-    with pytest.raises(FileNotFoundError, match="there is no such object") as caught:
+    with pytest.raises(FileNotFoundError, match="the object does not exist") as caught:
         file.read(10 * MB, 100)
     assert caught.value.filename == f"{top}/0.log"
     file.expect(5 * MB, 8 * MB)

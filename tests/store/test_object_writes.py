@@ -125,7 +125,7 @@ def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypat
         except TryFailed as failed:
             raise failed.failure.error(path) from None
 
-    monkeypatch.setattr(ObjectClient, "ask", refusing)
+    monkeypatch.setattr(ObjectClient, "request", refusing)
     with pytest.raises(OSError, match="If-None-Match"):
         writer.put_if_absent(f"{top}/commit", FIRST)
 

@@ -17,8 +17,8 @@ class Odd(Exception):
 @pytest.mark.parametrize(
     ("raised", "kind", "said"),
     [
-        (FileNotFoundError("CANARY"), FileNotFoundError, "there is nothing of this name"),
-        (PermissionError(errno.EPERM, "CANARY"), PermissionError, "does not allow it"),
+        (FileNotFoundError("CANARY"), FileNotFoundError, "the path does not exist"),
+        (PermissionError(errno.EPERM, "CANARY"), PermissionError, "denies access"),
         (OSError("CANARY"), OSError, r"fails \(OSError\)"),
         (OSError(errno.ENOSPC, "CANARY"), OSError, "No space left"),
         (Odd("CANARY"), OSError, r"fails \(Odd\)"),

@@ -20,7 +20,9 @@ def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: fl
     """All waits until it gives up; each try takes no time, each wait as long as it says."""
     found: list[float] = []
     known = known or failure.answered
-    while (seconds := wait_after(failure, len(found) + 1, sum(found), policy, known=known, part=part)) is not None:
+    while (
+        seconds := wait_after(failure, len(found) + 1, sum(found), policy, has_answered=known, jitter=part)
+    ) is not None:
         found.append(seconds)
     return found
 
@@ -53,9 +55,9 @@ def test_a_store_that_never_answered_is_given_up_soon() -> None:
 @pytest.mark.parametrize("answers", [0, 1])
 def test_an_answer_makes_it_known(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
     """A store that has answered once is tried on when it cannot be reached afterwards, also in the same request."""
-    monkeypatch.setattr(object_client, "_used_in", None)
+    monkeypatch.setattr(object_client, "_process_of_library", None)
     client = ObjectClient("s3a", "bucket", StorageOptions())
-    vars(client)["_once"] = None  # no library: the requests are the test's
+    vars(client)["_without_retries"] = None  # no library: the requests are the test's
     failures = iter([BUSY] * answers + [UNREACHABLE] * (INITIAL_CONNECT_TRIES + 1))
 
     def call(_: object) -> str:
@@ -64,7 +66,7 @@ def test_an_answer_makes_it_known(monkeypatch: pytest.MonkeyPatch, answers: int)
         return "here"
 
     if answers:
-        assert client.ask("s3a://bucket/x", call, wait=lambda _: False) == "here"
+        assert client.request("s3a://bucket/x", call, wait=lambda _: False) == "here"
     else:
         with pytest.raises(OSError, match="unreachable"):
-            client.ask("s3a://bucket/x", call, wait=lambda _: False)
+            client.request("s3a://bucket/x", call, wait=lambda _: False)

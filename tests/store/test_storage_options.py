@@ -10,23 +10,20 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.obstore_clients import _azure, client_of, library
-from kafkalog_spark.store.storage_options import (
+from kafkalog_spark.store.hadoop_options import HADOOP_NAMES
+from kafkalog_spark.store.obstore_clients import _azure_container, client_of, import_obstore_store
+from kafkalog_spark.store.obstore_options import (
     AZURE_NAMES,
     CLIENT_NAMES,
     GCS_NAMES,
-    HADOOP_NAMES,
     MAX_RETRIES,
     OBSTORE_NAMES,
     OUR_NAMES,
     RETRY_TIMEOUT,
     S3_NAMES,
-    ClientSettings,
-    RetryPolicy,
-    StorageOptions,
-    is_storage_option,
     obstore_name,
 )
+from kafkalog_spark.store.storage_options import ClientSettings, RetryPolicy, StorageOptions, is_storage_option
 
 
 def shown(settings: ClientSettings) -> dict[str, str]:
@@ -183,7 +180,7 @@ def test_what_is_refused(given: dict[str, str], said: str) -> None:
 )
 def test_accounts_of_azure(bucket: str, given: dict[str, str], expected: dict[str, str]) -> None:
     config = dict(given)
-    assert _azure(bucket, config) == "c"
+    assert _azure_container(bucket, config) == "c"
     assert config == expected
 
 
@@ -201,7 +198,7 @@ def test_retry_options_set_tries_and_seconds() -> None:
 
 def test_names_are_the_librarys() -> None:
     """Each one, with and without the vendor's prefix, is one that the installed library takes."""
-    store = library()
+    store = import_obstore_store()
     values = {"application_credentials": None, "service_account": None, "service_account_key": None}
     errors = __import__("obstore.exceptions", fromlist=["x"])
 

@@ -47,7 +47,7 @@ class ResourceChange(NamedTuple):
 
         Args:
             overrides: Present overrides of the resource.
-            definitions: Definitions of the properties, which say which of them are lists.
+            definitions: Definitions of the properties; their types decide which of them are lists.
 
         Raises:
             BrokerError: INVALID_REQUEST for a property that is named twice or a missing value, INVALID_CONFIG for an

@@ -61,8 +61,8 @@ def require_topic(broker: Broker, name: str, message: str = "") -> Topic:
 def require_this_broker(broker: Broker, name: str, *, kind: str = "Broker id", alternative: str = "") -> None:
     """Raise BrokerError (INVALID_REQUEST) unless `name` is the ID of this broker.
 
-    `kind` and `alternative` are parts of Kafka's message, which differs from API to API: what the name should be, and
-    what else would be accepted.
+    `kind` and `alternative` are parts of Kafka's message, which differs between APIs: the kind of name that it
+    expects, and another accepted name.
     """
     try:
         node_id = int(name)

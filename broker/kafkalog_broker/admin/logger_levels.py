@@ -34,7 +34,7 @@ def loggers() -> dict[str, str]:
 
 
 def effective_level_name(python_logger: str) -> str:
-    """Return the Log4j name of a logger's effective level, rounded to a less severe one if Log4j lacks the level."""
+    """Return the Log4j name of a logger's effective level, rounded down to a level of Log4j."""
     level = logging.getLogger(python_logger).getEffectiveLevel()
     return next((name for name, lowest in _LEVELS.items() if level >= lowest), "TRACE")
 

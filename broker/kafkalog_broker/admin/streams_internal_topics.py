@@ -27,7 +27,7 @@ async def create_internal_topics(
         group: Group that needs them. It keeps the error of a topic that cannot be created.
         missing: Topics by name.
         charge: Charges the partitions of each topic to a quota.
-        pause_ms: How long the group keeps an error. Meanwhile the topic is not tried again.
+        pause_ms: Time for which the group keeps an error, and the topic is not created again.
     """
     now_ms = broker.clock.now_ms()
     new = [

@@ -89,7 +89,6 @@ Allowed = Mapping[str, Any]
 outside the range), a set of `words` (for each item of a list; with `fold` in any case), or one of the rules
 `not_empty`, `throttled_replicas` and `address_limits`."""
 
-
 _REPLICAS_FORMAT = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 _BOUNDS = {PropertyType.INT: 2**31, PropertyType.SHORT: 2**15, PropertyType.LONG: 2**63}
 
@@ -99,6 +98,7 @@ class Property:
     """Definition of a property.
 
     Attributes:
+        name: Name of the property.
         default: Default as text, or None.
         allowed: Rule for the allowed values, or None.
         internal: True if DescribeConfigs shows the property only if it is set.

@@ -29,7 +29,7 @@ SECURED_HANDLERS = (
 )
 UNSECURED_HANDLER = f"{_PACKAGE}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 
-_JAAS_OPTION = "unsecuredValidator"
+_JAAS_OPTION_PREFIX = "unsecuredValidator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class OAuthSettings:
         scope_claim, subject_claim: Names of the claims in the token.
         scopes: Scopes that an unsecured token must have.
         refresh_ms: Interval between two reads of the keys.
+        retry_ms, max_retry_ms: First and longest pause after a failed read.
     """
 
     jwks_url: str | None
@@ -94,13 +95,13 @@ class OAuthSettings:
 
     @classmethod
     def _unsecured(cls, options: dict[str, str]) -> Self:
-        skew = options.get(f"{_JAAS_OPTION}AllowableClockSkewMs", "").strip() or "0"
+        skew = options.get(f"{_JAAS_OPTION_PREFIX}AllowableClockSkewMs", "").strip() or "0"
         if not skew.isdecimal():
             raise ConfigError(f"Allowable clock skew millis must not be negative: {skew[:20]}", name="sasl.jaas.config")
         return cls(
             None,
             clock_skew_ms=int(skew),
-            scope_claim=options.get(f"{_JAAS_OPTION}ScopeClaimName", "").strip() or "scope",
-            subject_claim=options.get(f"{_JAAS_OPTION}PrincipalClaimName", "").strip() or "sub",
-            scopes=tuple(options.get(f"{_JAAS_OPTION}RequiredScope", "").split()),
+            scope_claim=options.get(f"{_JAAS_OPTION_PREFIX}ScopeClaimName", "").strip() or "scope",
+            subject_claim=options.get(f"{_JAAS_OPTION_PREFIX}PrincipalClaimName", "").strip() or "sub",
+            scopes=tuple(options.get(f"{_JAAS_OPTION_PREFIX}RequiredScope", "").split()),
         )

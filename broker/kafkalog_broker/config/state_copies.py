@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_files
+from kafkalog_spark.format.atomic_file import replace_files
+from kafkalog_spark.format.regular_file import read_state
 
 VERSION = 0
 
@@ -55,15 +56,18 @@ class StateCopies(Generic[Content]):
         newest: Content | None = None
         for file in self._files:
             try:
-                generation_and_content = read_state(file, self.parse)
+                copy = read_state(file, self.parse)
             except (CorruptFile, OSError) as error:
                 if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
                     raise
                 _log.warning("%s", error)
                 damaged = error
                 continue
-            if generation_and_content is not None and generation_and_content[0] > self._generation:
-                self._generation, newest = generation_and_content
+            if copy is None:
+                continue
+            generation, content = copy
+            if generation > self._generation:
+                self._generation, newest = generation, content
         if damaged is not None and not self._generation:
             raise damaged
         return newest

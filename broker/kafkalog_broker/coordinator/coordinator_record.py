@@ -15,7 +15,7 @@ MAX_TOMBSTONES_PER_BATCH = 1_000  # about 100 KB, far below message.max.bytes
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Identity of a producer, and of the transaction that it has open."""
+    """A producer ID and epoch, which together identify one instance of a producer."""
 
     producer_id: int
     epoch: int

@@ -206,8 +206,10 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
             raise BrokerError(coordinator_error_code(error.code), error.what) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
-        """Fail operations on partitions with COORDINATOR_LOAD_IN_PROGRESS until `serve` or `unload`. Loaded partitions
-        are not affected."""
+        """Fail operations on partitions with COORDINATOR_LOAD_IN_PROGRESS until `serve` or `unload` is called.
+
+        Partitions that are already loaded are not affected.
+        """
         self._loading.update(partition for partition in partitions if partition not in self._shards)
 
     def serve(self, partition: int, loaded: LoadedT) -> None:
@@ -218,8 +220,11 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
             self._shards[partition] = self._create_shard(partition, loaded)
 
     def load_owned_now(self) -> None:
-        """Load all hosted partitions in the event loop, except damaged ones and those that are being loaded. Raises
-        BrokerError."""
+        """Load all hosted partitions in the event loop, except damaged ones and those that are being loaded.
+
+        Raises:
+            BrokerError: See `read`.
+        """
         for partition in self.log.owned():
             if partition not in self._shards and partition not in self._loading and not self._stopped:
                 self._load_now(partition)

@@ -28,7 +28,7 @@ from kafkalog_broker.protocol.mirror_fetch_messages import (
 )
 from kafkalog_broker.protocol.mirror_messages import FETCH, NO_ID, Key
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import HeaderColumn
@@ -59,10 +59,9 @@ class NodeFetcher:
     _request_metadata: Callable[[], None]
     partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
     received_bytes: int = field(init=False, default=0)
-    _response: SourceFetchResponse | None = field(
-        init=False, default=None
-    )  # the last one, whose buffer is still in use
-    _unappended: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)  # its batches
+    # The last response, whose buffer is in use until its batches are appended.
+    _response: SourceFetchResponse | None = field(init=False, default=None)
+    _unappended: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._version = self._connection.required_version(FETCH)
@@ -165,7 +164,7 @@ class NodeFetcher:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
                 self._unappended.append((mirror, received))
                 if len(window.table):
-                    mirror.received(window)
+                    mirror.advance_past(window)
 
     async def _append(self) -> None:
         """Append the batches of the last response, whose buffer is reused afterwards."""
@@ -278,7 +277,7 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     windows: list[Window | Exception] = []
     for data in records:
         try:
-            windows.append(fetched_batches(data))
+            windows.append(parse_fetched_batches(data))
         except Exception as error:  # noqa: BLE001 - returned to the caller
             windows.append(error)
     return windows

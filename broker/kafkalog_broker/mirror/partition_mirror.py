@@ -102,7 +102,7 @@ class PartitionMirror:
             self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch
         )
 
-    def received(self, window: Window) -> None:
+    def advance_past(self, window: Window) -> None:
         """Advance the fetch position after these batches."""
         self.next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         self.last_epoch = int(window.table[-1, HeaderColumn.LEADER_EPOCH])

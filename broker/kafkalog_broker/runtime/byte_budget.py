@@ -31,7 +31,7 @@ class Lease:
 
 
 class ByteBudget:
-    """At most `limit` bytes in leases, which are granted in the order of `take`.
+    """Budget of at most `limit` bytes in leases, which are granted in the order of the calls of `take`.
 
     A lease larger than `limit` is granted when no other is held. Not thread-safe; call from the event loop.
     """

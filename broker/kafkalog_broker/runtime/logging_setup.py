@@ -28,7 +28,7 @@ class LineFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str) -> None:
-    """Configure the root logger. asyncio's own messages are shown at level debug only."""
+    """Configure the root logger. Messages of asyncio below WARNING are logged at level debug only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -52,7 +52,7 @@ class Rule:
 
     Attributes:
         pattern: Regular expression of RE2; None for DEFAULT, which keeps the name.
-        replacement: Replacement.
+        replacement: Replacement of each match; `$1` refers to the first group.
         case: L, U or "" for the case of the result.
     """
 

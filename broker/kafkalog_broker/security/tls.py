@@ -24,10 +24,10 @@ class Tls:
 
     def __init__(self) -> None:
         self._listeners: Mapping[str, ListenerTls] = {}
-        self._refused: dict[str, FileStates] = {}  # states of files that could not be used
+        self._unusable_files: dict[str, FileStates] = {}  # states of files that could not be used
 
-    def of(self, listener: str) -> ListenerTls:
-        """Return the context for the next connection of a listener."""
+    def for_listener(self, listener: str) -> ListenerTls:
+        """Return the TLS of a listener for its next connection."""
         return self._listeners[listener]
 
     def prepare(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
@@ -50,7 +50,7 @@ class Tls:
     def use(self, contexts: Mapping[str, ListenerTls]) -> None:
         """Use these contexts for new connections. Open connections are not affected."""
         self._listeners = dict(contexts)
-        self._refused.clear()
+        self._unusable_files.clear()
 
     def changed_files(self) -> dict[str, ListenerTls] | None:
         """Return contexts for `use` if certificate files have changed, else None.
@@ -61,12 +61,12 @@ class Tls:
         contexts = {}
         for name, context in self._listeners.items():
             states = context.file_states()
-            if states in (context.files, self._refused.get(name)):
+            if states in (context.files, self._unusable_files.get(name)):
                 continue
             try:
                 contexts[name] = _load(context.settings, context)
             except ConfigError as error:
-                self._refused[name] = states
+                self._unusable_files[name] = states
                 _logger.error("listener %s keeps its old certificate: %s", name, error)
             else:
                 _logger.info("listener %s uses the certificates of the changed files", name)

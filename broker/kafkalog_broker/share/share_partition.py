@@ -206,8 +206,9 @@ class SharePartition:
         return archived
 
     def advance_start_offset(self) -> bool:
-        """Advance the start offset over records in a terminal state and drop batches that are then before it (Kafka's
-        maybeUpdateCachedStateAndOffsets).
+        """Advance the start offset over records in a terminal state, and drop the batches before the new start offset.
+
+        Kafka: `SharePartition.maybeUpdateCachedStateAndOffsets`.
 
         Returns:
             Whether the start offset advanced.

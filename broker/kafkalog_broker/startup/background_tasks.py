@@ -21,7 +21,7 @@ def run_until_stop(started: AsyncExitStack, work: Coroutine[Any, Any, None]) -> 
 
 
 async def repeat(what: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Call `work` every `every_s` seconds until cancelled. An exception is logged, with the task's name `what`."""
+    """Call `work` every `every_s` seconds until cancelled. An exception is logged with `what`, the name of the work."""
     while True:
         await sleep(every_s)
         try:

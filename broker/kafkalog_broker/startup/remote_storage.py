@@ -14,7 +14,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.startup.background_tasks import run_until_stop
 from kafkalog_broker.startup.loaded_logs import LoadedLogs
-from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_broker.storage.log_directories import LogDirectories
 from kafkalog_broker.storage.producer_ids import largest_cluster_id
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteParts:
-    """The remote log manager, and how its storage's location is checked and recorded (see `settle_location`)."""
+    """The remote log manager, and `settle`, which checks and records where its storage is (`settle_location`)."""
 
     manager: RemoteLogManager
     settle: Callable[[], None]
@@ -35,7 +35,7 @@ async def open_remote(
     loaded: LoadedLogs, dirs: LogDirectories, clock: Clock, workers: Workers, started: AsyncExitStack, *,
     is_mirror: bool,
 ) -> RemoteParts:  # fmt: skip
-    """Open the storage without a request to it. `start_remote` follows once the broker is complete.
+    """Open the storage, without sending a request to it. Call `start_remote` once the broker is complete.
 
     Raises:
         ConfigError: If the broker mirrors another cluster.

@@ -19,9 +19,9 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 
 MAX_CLIENT_SERIES = 5000  # series of all clients
 
-MAX_SERIES_OF_A_CLIENT = 500  # a Java producer that pushes all its metrics has some 150
+MAX_SERIES_OF_A_CLIENT = 500  # a Java producer that pushes all its metrics has about 150
 
-MAX_DECOMPRESSED = 256 << 10  # bytes of one push: Kafka's clients push some 50 kB when they push all metrics
+MAX_DECOMPRESSED = 256 << 10  # bytes of one push; a Kafka client that pushes all metrics pushes about 50 kB
 
 MAX_CONCURRENT_READS = 2  # pushes that are decompressed and parsed at the same time
 
@@ -88,7 +88,7 @@ class ClientMetrics:
         except (KafkalogError, ValueError) as error:
             raise BrokerError(ErrorCode.invalid_record, f"the pushed metrics cannot be read: {error}") from None
         else:
-            if not instance.is_removed:  # it may have been removed while the push was read
+            if not instance.is_removed:  # the instance may have been removed while the push was read
                 self._store(instance, pushed)
 
     def forget(self, instance_id: UUID) -> None:

@@ -7,7 +7,7 @@ import socket
 from datetime import timedelta
 from typing import Any, BinaryIO, Literal
 
-RESPONSE_S = 60.0  # time limit of a response; a broker that needs longer hangs
+RESPONSE_S = 60.0  # time limit of a response
 
 
 class Channel:
@@ -72,7 +72,7 @@ class Fault:
 
 
 class Faults:
-    """Faults of the broker. A fault lasts until it has affected its requests, is removed, or the broker stops."""
+    """Faults of the broker. A fault ends after it has affected `times` requests, or when it is removed."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -136,7 +136,7 @@ class RemoteClock:
         """
         ms = round(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds() * 1000)
         if ms < 0:
-            raise ValueError("time never goes back")
+            raise ValueError("the clock cannot be set back")
         self._channel.ask("advance", ms=ms)
         self._added_ms += ms
 

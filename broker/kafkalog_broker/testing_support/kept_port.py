@@ -1,7 +1,7 @@
-"""Reserves a port for one broker, also between a kill and the next start.
+"""Port that is reserved for one broker, also between a kill and the next start.
 
-A port that was only found to be free could be taken before the broker uses it: by another server that binds any port,
-or by the local end of a client's connection.
+A port that is merely free now could be used before the broker binds it: by another server that binds any port, or by
+the local end of a client's connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def kept_port(owner: object) -> int:
     """Return a port of HOST that stays reserved until `owner` is freed.
 
     The port is bound by a socket that never listens. On Linux a server with SO_REUSEADDR, which this broker and Kafka
-    set, can still bind it and listen. On other systems it could not, so there the port is only free at this moment.
+    set, can still bind it and listen. On other systems it could not, so the port is not reserved there, only free at
+    this moment.
     """
     with socket.socket() as kept:
         if sys.platform == "linux":

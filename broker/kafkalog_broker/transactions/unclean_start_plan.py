@@ -94,14 +94,13 @@ class UncleanStartPlan:
             return False
         for state in self._states.of_producer(metadata.producer_id):
             is_open = state.has_open_transaction and state.producer.epoch == metadata.producer_epoch
-            is_named = state.partition in metadata.partitions
-            if state.producer.epoch > metadata.producer_epoch or (is_named and not is_open):
+            is_listed = state.partition in metadata.partitions
+            if state.producer.epoch > metadata.producer_epoch or (is_listed and not is_open):
                 return True
         return False
 
     def _lost_outcome(self, metadata: TransactionMetadata) -> bool | None:
-        """Return whether an open transaction was committed before the power cut; None if there is no evidence that it
-        ended."""
+        """Return whether an open transaction was committed before the power cut; None if nothing proves its end."""
         producer_id, epoch = metadata.producer
         commit = self._outcome_in_other_logs(producer_id, epoch)
         if commit is not None:
@@ -121,12 +120,12 @@ class UncleanStartPlan:
         metadata = self._metadata_by_producer.get(producer_id)
         outcome = self._outcome_of(state)
         if metadata is not None and epoch_of_batches(metadata) == epoch:
-            is_named = state.partition in metadata.partitions
+            is_listed = state.partition in metadata.partitions
             is_current = outcome is not None and outcome.decided_ms == metadata.last_update_ms
-            if metadata.state.is_prepared and is_named and is_current:
+            if metadata.state.is_prepared and is_listed and is_current:
                 return  # the coordinator completes it
             if metadata.state is TransactionState.ONGOING and outcome is None:
-                self._decide_ongoing(state, metadata, is_named=is_named)
+                self._decide_ongoing(state, metadata, is_listed=is_listed)
                 return
         if outcome is not None:
             marker_epoch = epoch + outcome.bumps_epoch
@@ -134,15 +133,15 @@ class UncleanStartPlan:
         elif (commit := self._outcome_in_other_logs(producer_id, epoch)) is not None:
             self._plan_marker(state, commit, epoch + 1, "another partition has this marker")
         else:
-            reason = "the coordinator does not know it, because its records were lost"
+            reason = "the coordinator has no record of it, because the record was lost"
             self._plan_marker(state, False, min(epoch + 1, MAX_EPOCH), reason)
 
-    def _decide_ongoing(self, state: ProducerInLog, metadata: TransactionMetadata, *, is_named: bool) -> None:
+    def _decide_ongoing(self, state: ProducerInLog, metadata: TransactionMetadata, *, is_listed: bool) -> None:
         if self._started_after(state, metadata):
             epoch = min(state.producer.epoch + 1, MAX_EPOCH)
             reason = "the coordinator's transaction with this epoch had ended before it started"
             self._plan_marker(state, False, epoch, reason)
-        elif not is_named:
+        elif not is_listed:
             self.added_partitions.setdefault(metadata.transactional_id, set()).add(state.partition)
 
     def _plan_marker(self, state: ProducerInLog, commit: bool, epoch: int, reason: str) -> None:
@@ -166,18 +165,21 @@ class UncleanStartPlan:
 
         Before KIP-890 several transactions have the same epoch. Their markers have the order of their outcomes, so the
         outcome is the first one that is newer than the last marker in the log. An outcome of the same millisecond
-        belongs to the marker: no producer starts and ends a transaction within one.
+        belongs to the marker: no producer starts and ends a transaction within one
+        millisecond.
         """
-        found = [
+        outcomes = [
             outcome
             for outcome in self._outcomes
             if outcome.producer == state.id_and_epoch
             and (outcome.partitions is None or state.partition in outcome.partitions)
         ]
-        if not found or found[-1].bumps_epoch:
-            return found[-1] if found else None
-        marker = last_marker(state.log, state.producer.id, found[0].decided_ms)
-        later = found if marker is None else [outcome for outcome in found if outcome.decided_ms > marker.timestamp]
+        if not outcomes or outcomes[-1].bumps_epoch:
+            return outcomes[-1] if outcomes else None
+        marker = last_marker(state.log, state.producer.id, outcomes[0].decided_ms)
+        later = (
+            outcomes if marker is None else [outcome for outcome in outcomes if outcome.decided_ms > marker.timestamp]
+        )
         return later[0] if later else None
 
     def _outcome_in_other_logs(self, producer_id: int, epoch: int) -> bool | None:

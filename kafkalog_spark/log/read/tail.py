@@ -1,61 +1,54 @@
 """The offset at which the last records of a partition begin (option `tail`).
 
-The log is read backward from its end in steps of bytes, each four times as large as the one before, until there are
-enough records. Records are counted in the result of a scan: gaps, control batches, aborted transactions and damage do
-not count.
+The log is read backward from its end in growing steps, until they contain enough records. A scan counts the records,
+so gaps, control batches, aborted transactions and damage do not count.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
-from kafkalog_spark.log.decode.scan_request import EVERY_RECORD, ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ignore_loss, scan_partition
 from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
 FIRST_STEP = 64 << 10
 """Bytes of the first step: reading them takes no longer than opening the segment."""
-_GROWTH = 4
-_LARGEST_STEP = 32 << 20
-"""Bytes. Of each step only the offsets of its records are kept."""
+_GROWTH = 4  # size of a step, relative to the one before
+_LARGEST_STEP = 32 << 20  # bytes; only the offsets of the records in a step are kept in memory
 
 
 def tail_start(log: PartitionLog, start: int, end: int, count: int, request: ScanRequest) -> int:
     """Return the offset from which [start, end) holds its last `count` records; `start` if it holds fewer.
 
-    Damage is skipped here. If it lies in the tail, the read that follows reports it. Records that were deleted since
-    the log was listed do not count.
+    Damage is skipped here. If it is in the tail, the read that follows reports it. Records that were deleted since the
+    log was listed do not count.
 
     Args:
         log: The partition.
         start: First offset of the range.
         end: End of the range.
         count: Number of records.
-        request: Request of the read that follows. Its conditions on timestamps, offsets and contents are ignored: they
-            narrow the tail, and do not extend it.
+        request: Request of the read that follows. Its conditions are ignored: they narrow the tail, and do not extend
+            it.
 
     Raises:
         NotALogDirectory: If the log cannot be read.
         KafkalogError: With read_committed, as `aborted_transactions`.
     """
     buffers = ScanBuffers()
-    # Damage inside a batch shows only in columns that are decoded, so the columns of the read decide what is counted.
+    # Damage in records is found only in decoded columns, so decode those of the read, to count the same records.
     decoded = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
-    counting = replace(
-        request,
+    counting = ScanRequest(  # without the conditions of the read
         columns=("offset", *(decoded if request.drop_malformed else ())),
-        timestamp_from_ms=MIN_INT64,
-        timestamp_until_ms=MAX_INT64,
-        offset_in=(),
-        timestamp_in_ms=(),
-        wanted=EVERY_RECORD,
+        read_committed=request.read_committed,
+        max_decompressed=request.max_decompressed,
         drop_malformed=True,
+        control_records=request.control_records,
+        first_batch_rows=request.first_batch_rows,
     )
     until, missing, step = end, count, FIRST_STEP
     while until > start and missing > 0:

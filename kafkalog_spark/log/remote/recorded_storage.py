@@ -28,10 +28,12 @@ from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredL
 from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
 from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
+from kafkalog_spark.store.hadoop_options import HADOOP_PREFIX
 from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
+from kafkalog_spark.store.obstore_options import OBSTORE_PREFIX
 from kafkalog_spark.store.parallel import in_parallel
 from kafkalog_spark.store.paths import is_local, normalised, parse_path
-from kafkalog_spark.store.storage_options import HADOOP_PREFIX, OBSTORE_PREFIX, StorageOptions
+from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
 
 _REGION = HADOOP_PREFIX + "endpoint.region"

@@ -32,7 +32,7 @@ from kafkalog_spark.options import (
     boolean,
     choice,
     option,
-    parsed_fields,
+    parse_fields,
     plain_text,
     positive,
     specs_of,
@@ -228,7 +228,7 @@ class RemoteStorageOptions:
         if manager == LOCAL_TIERED_CLASS:
             _refuse_unknown(given, ("dir", *_OF_LOCAL_TIERED), (), prefix)
             root = os.path.join(_folder(given.get("dir", default_root), prefix + "dir"), LOCAL_TIERED_ROOT)
-            made = cls(Layout.LOCAL_TIERED, root, **parsed_fields(cls, {}))
+            made = cls(Layout.LOCAL_TIERED, root, **parse_fields(cls, {}))
         elif manager == AIVEN_CLASS:
             made = _aiven(given, prefix, default_root)
         else:
@@ -290,7 +290,7 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
             if text and option_name:
                 said[option_name] = text
         root, storage = f"{scheme}://{given[bucket]}", StorageOptions.of(said)
-    values = parsed_fields(RemoteStorageOptions, given, prefix)
+    values = parse_fields(RemoteStorageOptions, given, prefix)
     parts = values["key_prefix"].split("/")
     if any(part in (".", "..") for part in parts) or "" in parts[:-1]:
         raise OptionError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, plain_text, specs_of
+from kafkalog_spark.options import OptionSpec, boolean, option, parse_fields, plain_text, specs_of
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.schema_limits import depth_parser
 
@@ -43,4 +43,4 @@ OPTIONS = (OptionSpec("avroSchema", plain_text), OptionSpec("avroSchemaUrl", pla
 
 def read_options_of(options: Mapping[str, str]) -> AvroReadOptions:
     """Parse options, by lower-case name. Raises OptionError for an invalid value."""
-    return AvroReadOptions(**parsed_fields(AvroReadOptions, options))
+    return AvroReadOptions(**parse_fields(AvroReadOptions, options))

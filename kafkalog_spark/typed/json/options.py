@@ -8,7 +8,7 @@ from datetime import tzinfo
 from typing import NoReturn
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
+from kafkalog_spark.options import OptionSpec, boolean, option, parse_fields, parse_options, plain_text, specs_of
 from kafkalog_spark.typed.columns.time_patterns import pattern_reader
 from kafkalog_spark.typed.columns.time_zones import zone_of
 
@@ -82,5 +82,5 @@ OPTIONS = (
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Parse options, by lower-case name. Raises OptionError for an invalid value or a refused option."""
-    parsed(OPTIONS, options)
-    return JsonOptions(**parsed_fields(JsonOptions, options))
+    parse_options(OPTIONS, options)
+    return JsonOptions(**parse_fields(JsonOptions, options))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
+from kafkalog_spark.options import boolean, option, parse_fields, specs_of
 from kafkalog_spark.typed.schema_limits import depth_parser
 
 MAX_RECURSION = 10  # the largest `recursive.fields.max.depth` that Spark allows
@@ -36,4 +36,4 @@ OPTIONS = specs_of(ProtobufReadOptions)
 
 def read_options_of(options: Mapping[str, str]) -> ProtobufReadOptions:
     """Parse options, by lower-case name. Raises OptionError for an invalid value."""
-    return ProtobufReadOptions(**parsed_fields(ProtobufReadOptions, options))
+    return ProtobufReadOptions(**parse_fields(ProtobufReadOptions, options))

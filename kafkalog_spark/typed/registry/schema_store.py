@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
-from kafkalog_spark.options import OptionSpec, parsed_fields, plain_text, specs_of
+from kafkalog_spark.options import OptionSpec, parse_fields, plain_text, specs_of
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.registry.contexts import subject_of_ids
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
@@ -98,7 +98,7 @@ def client_of(options: Mapping[str, str]) -> RegistryClient:
 
     There is one per process, so that tasks share its cache.
     """
-    return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
+    return _client(RegistryOptions(**parse_fields(RegistryOptions, options)))
 
 
 def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:

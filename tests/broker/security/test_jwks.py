@@ -136,7 +136,7 @@ def test_a_slow_answer_ends_at_the_limit(begun: bytes) -> None:
         client.settimeout(30)
         client.recv(1)  # until it is closed
 
-    with serving(drips) as url, pytest.raises(ConfigError, match="not answered in full within 10 s"):
+    with serving(drips) as url, pytest.raises(ConfigError, match="did not send the whole response within 10 s"):
         tokens_of(url, clock).load()
 
 

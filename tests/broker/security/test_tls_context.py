@@ -118,7 +118,7 @@ def replaced(path: Path, issued: Issued) -> None:
 
 
 def used(tls: Tls) -> x509.Certificate:
-    return tls.of("SSL").identity.chain[0]
+    return tls.for_listener("SSL").identity.chain[0]
 
 
 def first(issued: Issued) -> x509.Certificate:
@@ -182,7 +182,7 @@ def test_names_of_a_certificate_change_only_where_that_is_allowed(
         tls = started(properties)
         replaced(path, authority().issue(name, hosts))
         if allowed:
-            assert tls.prepare(config(properties).listener_security)["SSL"] is not tls.of("SSL")
+            assert tls.prepare(config(properties).listener_security)["SSL"] is not tls.for_listener("SSL")
         else:
             with pytest.raises(ConfigError, match=said):
                 tls.prepare(config(properties).listener_security)
@@ -192,7 +192,9 @@ def test_principals_come_from_certificates():
     whole = x509.Name(
         [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"), x509.NameAttribute(NameOID.COMMON_NAME, "alice")]
     )
-    tls = started({**inline(), "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),O=Example$/$1/U,DEFAULT"}).of("SSL")
+    tls = started({**inline(), "ssl.principal.mapping.rules": "RULE:^CN=([^,]*),O=Example$/$1/U,DEFAULT"}).for_listener(
+        "SSL"
+    )
     ends = datetime.now(UTC) + timedelta(days=3)
     for name, principal in ((whole, "User:ALICE"), ("bob", "User:CN=bob")):
         assert tls.principal(der(authority().issue(name, ends=ends))) == principal

@@ -20,11 +20,13 @@ from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink import jobs
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import CommitRecord, TaskAttempt, TaskManifest
+from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
+from kafkalog_spark.sink.commit_record import CommitRecord
 from kafkalog_spark.sink.committers import local_committer
 from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
-from kafkalog_spark.sink.options import WriteOptions, parse_write_options
+from kafkalog_spark.sink.option_parsing import parse_write_options
+from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000

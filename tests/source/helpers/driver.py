@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # Spark 4.0 has none
 
 SUBSCRIPTIONS = frozenset({"subscribe", "subscribePattern", "assign", "allTopics"})
-SPARK_5 = mock.patch("kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN", True)
+SPARK_5 = mock.patch("kafkalog_spark.source.pushdown.FILTERS_ARE_PER_SCAN", True)
 """Here every scan is made anew, which is what pushdown=true needs."""
 
 

@@ -11,13 +11,13 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.datasource import KafkaLogDataSource
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 
-ALLOWED = "kafkalog_spark.source.pushdown.FILTERS_STAY_WITH_THEIR_SCAN"
+ALLOWED = "kafkalog_spark.source.pushdown.FILTERS_ARE_PER_SCAN"
 
 
 class PushingReader(KafkaLogBatchReader):
-    def take_filters(self, filters: list[Any]) -> list[Any]:
+    def accept_filters(self, filters: list[Any]) -> list[Any]:
         with mock.patch(ALLOWED, True):
-            return KafkaLogBatchReader.take_filters(self, filters)
+            return KafkaLogBatchReader.accept_filters(self, filters)
 
 
 class PushingSource(KafkaLogDataSource):

@@ -392,7 +392,7 @@ def test_slow_response_ends_at_the_deadline() -> None:
         client.settimeout(30)
         client.recv(1)  # until it is closed
 
-    with serving(drips) as url, pytest.raises(TimeoutError, match="not answered in full within 10 s"):
+    with serving(drips) as url, pytest.raises(TimeoutError, match="did not send the whole response within 10 s"):
         HttpClient(100, {}, clock=lambda: now[0]).send(url)
 
 

@@ -1,6 +1,6 @@
 """The assignor `uniform` for members with equal subscriptions (Kafka's UniformHomogeneousAssignmentBuilder).
 
-The numbers of partitions of two members differ by one at most. Within this quota, members keep their partitions.
+All members get the same number of partitions, or one more. Within this quota, they keep their partitions.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Kept(NamedTuple):
 def _keep(member: AssignedMember, topics: Collection[UUID], quota: int, unassigned: list[TopicPartition]) -> _Kept:
     """Keep the partitions of a member within its quota, and append the others to `unassigned`.
 
-    If the member keeps all partitions, the same object is returned, so that the caller can detect that with `is`.
+    If the member keeps all partitions, they are returned as the same object, so that the caller can detect this.
     """
     owned = sum(map(len, member.partitions.values()))
     if owned <= quota and all(topic_id in topics for topic_id in member.partitions):

@@ -1,8 +1,8 @@
 """Topics that the regular expressions of a consumer group match (Kafka's TopicRegexResolver, KIP-848).
 
 A new expression is checked within the request and matched in a thread. The matching topics are written as a record, and
-if they have changed, the group epoch rises. All expressions of a group are matched again after topics were created, but
-not within _MIN_REFRESH_INTERVAL_MS, and every group.consumer.regex.refresh.interval.ms.
+if they have changed, the group epoch rises. All expressions of a group are matched again every
+group.consumer.regex.refresh.interval.ms, and after topics were created, but at most once in _MIN_REFRESH_INTERVAL_MS.
 """
 
 from __future__ import annotations

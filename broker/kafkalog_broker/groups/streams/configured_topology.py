@@ -24,7 +24,7 @@ _NAMES_SHOWN = 3
 
 
 class ConfiguredSubtopology(NamedTuple):
-    """A subtopology whose internal topics have partition counts, with its number of tasks."""
+    """A subtopology with the partition counts of its internal topics, and its number of tasks."""
 
     tasks: int
     subtopology: Subtopology
@@ -101,21 +101,25 @@ def _configured_subtopology(
     def with_counts(topics: Iterable[TopicInfo]) -> tuple[TopicInfo, ...]:
         return tuple(topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics)
 
-    internal = with_counts(subtopology.state_changelog_topics), with_counts(subtopology.repartition_source_topics)
-    for topic in chain(*internal):
+    changelogs = with_counts(subtopology.state_changelog_topics)
+    repartition_sources = with_counts(subtopology.repartition_source_topics)
+    for topic in chain(changelogs, repartition_sources):
         if topic.partitions < 1:
             raise invalid_topology(f"Topic {topic.name} cannot have {topic.partitions} partitions.")
     tasks = max(partition_count(name) or 0 for name in subtopology.sources)
     return ConfiguredSubtopology(
-        tasks, subtopology._replace(state_changelog_topics=internal[0], repartition_source_topics=internal[1])
+        tasks,
+        subtopology._replace(state_changelog_topics=changelogs, repartition_source_topics=repartition_sources),
     )
 
 
 def _missing_topics(
     subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
 ) -> dict[str, TopicInfo]:
+    """Return absent internal topics by name. Raises TopicsDoNotFit if an existing one has another partition count."""
     missing = {}
-    for topic in (topic for configured in subtopologies for topic in configured.subtopology.internal_topics):
+    internal_topics = chain.from_iterable(configured.subtopology.internal_topics for configured in subtopologies)
+    for topic in internal_topics:
         count = partition_count(topic.name)
         if count is None:
             missing[topic.name] = topic

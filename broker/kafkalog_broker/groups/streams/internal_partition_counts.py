@@ -17,7 +17,7 @@ PartitionCount = Callable[[str], int | None]  # number of partitions of a topic,
 
 
 class TopicsDoNotFit(Exception):
-    """Source topics are missing, or partition counts do not fit."""
+    """The topology cannot run with the existing topics, for the reason in `status`."""
 
     def __init__(self, code: StatusCode, detail: str) -> None:
         self.status = Status(code, detail)
@@ -60,7 +60,7 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
     for index, subtopology in enumerate(topology.subtopologies):
         for topic in subtopology.repartition_source_topics:
             readers.setdefault(topic.name, []).append(index)
-    # Kafka iterates over all subtopologies in rounds, and handles a subtopology as soon as the count of a source is
+    # Kafka iterates over all subtopologies in rounds, and handles a subtopology as soon as the count of one source is
     # known. This heap visits each subtopology once, in the same order of rounds and indexes.
     pending = [
         (0, index)

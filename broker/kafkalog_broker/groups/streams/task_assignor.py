@@ -60,14 +60,14 @@ class _Assignment:
             process_id: _Process() for process_id in sorted({member.process_id for member in members.values()})
         }
         self.members: dict[str, _Member] = {}
-        self.previous: list[tuple[_Member, Partitions]] = []  # members with their previous tasks
+        self.previous_tasks: list[tuple[_Member, Partitions]] = []
         self.previous_active: dict[Task, _Member] = {}  # previous owners of active tasks; empty without replicas
         self.previous_standby: dict[Task, list[_Member]] = {}  # previous owners of standby tasks
         for member_id in sorted(members):
             process, tasks = processes[members[member_id].process_id], members[member_id].tasks
             member = self.members[member_id] = _Member(process)
             process.members.append(member)
-            self.previous.append((member, tasks))
+            self.previous_tasks.append((member, tasks))
             for (role, subtopology_id), partitions in tasks.items():
                 if role is TaskRole.STANDBY:
                     for partition in partitions:
@@ -99,9 +99,9 @@ class _Assignment:
         The remainder is divided among the members whose next task has the lowest (partition, subtopology ID), which
         get one task each.
         """
-        quota, remainder = divmod(sum(map(len, unassigned.values())), len(self.previous))
+        quota, remainder = divmod(sum(map(len, unassigned.values())), len(self.previous_tasks))
         candidates: list[tuple[int, str, _Member]] = []
-        for member, tasks in self.previous:
+        for member, tasks in self.previous_tasks:
             kept = {
                 name: unassigned[name].intersection(partitions)
                 for (role, name), partitions in tasks.items()
