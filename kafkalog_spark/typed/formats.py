@@ -111,12 +111,12 @@ class Format(Protocol):
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Return a decoder. Raises OptionError for an option or column type that the format does not support."""
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """Return an encoder of rows with the columns `given`.
+    def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
+        """Return an encoder of rows with the columns `row_schema`.
 
         Args:
             options: Options of the format by lower-case name, without the prefix `value.` or `key.`.
-            given: Columns of the rows.
+            row_schema: Columns of the rows.
 
         Raises:
             OptionError: If the format does not support an option or the type of a column.
@@ -135,18 +135,18 @@ def option_names(name: str) -> frozenset[str]:
     return frozenset(spec.name.lower() for spec in format_of(name).OPTIONS)
 
 
-def check_options(name: str, given: Mapping[str, str]) -> None:
-    """Check that the format `name` has all the given options.
+def check_options(name: str, names_as_written: Mapping[str, str]) -> None:
+    """Check that the format `name` has all options that the user gave.
 
     Args:
         name: Key of `FORMATS`.
-        given: The option names as the user wrote them, by lower-case name.
+        names_as_written: Names of the options as the user wrote them, by lower-case name.
 
     Raises:
         OptionError: If the format does not have one of the options.
     """
     known = option_names(name)
-    for option, written in given.items():
+    for option, written in names_as_written.items():
         if option not in known:
             raise OptionError(
                 f"the format {name} has no option '{option}' ('{written}')",

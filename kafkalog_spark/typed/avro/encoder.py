@@ -47,28 +47,28 @@ class AvroEncoder:
         prefix: Bytes before each value. Empty unless the creator sets it.
     """
 
-    def __init__(self, schema: str | None, given: pa.Schema) -> None:
+    def __init__(self, schema: str | None, row_schema: pa.Schema) -> None:
         """Match columns with a schema.
 
         Args:
             schema: The schema or the path of a file with it. None for the schema that Spark's `to_avro` derives.
-            given: Columns of the rows.
+            row_schema: Columns of the rows.
 
         Raises:
             OptionError: If the schema is invalid, or a column cannot be written with it.
         """
         if schema is None:
-            self.schema_json = json.dumps(avro_schema_of(pa.struct(list(given)), nullable=False))
+            self.schema_json = json.dumps(avro_schema_of(pa.struct(list(row_schema)), nullable=False))
         else:
             self.schema_json = schema_option_text("value.schema", schema)
         avro = parse_schema(self.schema_json)
         self._is_single_column = root_record(avro) is None  # the schema describes one column, not a row
-        if self._is_single_column and len(given) != 1:
+        if self._is_single_column and len(row_schema) != 1:
             raise OptionError(
-                f"the Avro schema is {avro.type_name}, for one column, but the rows have {', '.join(given.names)}"
+                f"the Avro schema is {avro.type_name}, for one column, but the rows have {', '.join(row_schema.names)}"
             )
-        type_ = given.field(0).type if self._is_single_column else pa.struct(list(given))
-        self._write = _field_writer(type_, avro, given.names[0] if self._is_single_column else "the row")
+        type_ = row_schema.field(0).type if self._is_single_column else pa.struct(list(row_schema))
+        self._write = _field_writer(type_, avro, row_schema.names[0] if self._is_single_column else "the row")
         self.prefix = b""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:

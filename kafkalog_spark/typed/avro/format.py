@@ -59,7 +59,7 @@ def resolving_decoder(reader: AvroType, projection: pa.Schema, options: Mapping[
     return AvroResolvingDecoder(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     """Return an encoder with the schema of option `schema`, or else the one that Spark's to_avro derives.
 
     Raises:
@@ -67,7 +67,7 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """
     from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
-    return AvroEncoder(options.get("schema"), given)
+    return AvroEncoder(options.get("schema"), row_schema)
 
 
 def reader_text(format: formats.ResolvedFormat) -> str | None:

@@ -138,19 +138,19 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
         return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
 
 
-def schema_option_text(option: str, given: str) -> str:
+def schema_option_text(option: str, value: str) -> str:
     """Return the text of the schema that an option contains, or of the file that it names, without comments.
 
     A text that begins with a comment would be mistaken for the name of a file if it were passed to this function again.
 
     Args:
         option: Name of the option, for errors.
-        given: Value of the option: the schema or the path of a local file.
+        value: Value of the option: the schema or the path of a local file.
 
     Raises:
         OptionError: If the file cannot be read.
     """
-    return _without_comments(schema_text(option, given)).strip()
+    return _without_comments(schema_text(option, value)).strip()
 
 
 def _without_comments(text: str) -> str:
@@ -255,17 +255,17 @@ class _Parser:
         if not isinstance(listed, list):
             raise OptionError(f"{name} of an Avro schema is a record with fields {_shortened(listed)}: expected a list")
         fields: dict[str, AvroField] = {}
-        for given in listed:
-            if not isinstance(given, dict) or not _is_name(given.get("name")) or "type" not in given:
+        for definition in listed:
+            if not isinstance(definition, dict) or not _is_name(definition.get("name")) or "type" not in definition:
                 raise OptionError(
-                    f"{name} of an Avro schema has a field {_shortened(given)}: expected a name and a type"
+                    f"{name} of an Avro schema has a field {_shortened(definition)}: expected a name and a type"
                 )
-            if given["name"] in fields:
-                raise OptionError(f"{name} of an Avro schema has the field {given['name']} twice")
-            path = f"{name}.{given['name']}"
-            type_ = self.type_of(given["type"], namespace, path, depth + 1)
-            fields[given["name"]] = AvroField(
-                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, path, _is_text)
+            if definition["name"] in fields:
+                raise OptionError(f"{name} of an Avro schema has the field {definition['name']} twice")
+            path = f"{name}.{definition['name']}"
+            type_ = self.type_of(definition["type"], namespace, path, depth + 1)
+            fields[definition["name"]] = AvroField(
+                definition["name"], type_, definition.get("default", NO_DEFAULT), _aliases(definition, path, _is_text)
             )
         return [*fields.values()]
 

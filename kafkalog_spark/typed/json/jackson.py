@@ -280,9 +280,8 @@ class JacksonReader:
             self._at = at
             raise JsonError("invalid numeric value: leading zeroes not allowed")
         token, length = Token.INTEGER, len(digits)
-        error_at = (
-            at + 1
-        )  # position after an error: after the point or the e, but one further if the number begins with 0
+        # Position after an error: after the point or the e, but one further if the number begins with 0.
+        error_at = at + 1
         if text[at : at + 1] == ".":
             fraction = _FRACTION.match(text, at)
             if fraction is None:

@@ -53,7 +53,11 @@ def scalar_converter(type_: pa.DataType, options: JsonOptions, path: str) -> Con
         return token_converter(
             type_,
             dict.fromkeys(_NUMBERS, lambda reader: _parse_decimal(reader.number, type_))
-            | {Token.STRING: _nonempty_converter(type_, lambda text: _parse_decimal(text.replace(",", ""), type_))},
+            | {
+                Token.STRING: _nonempty_string_converter(
+                    type_, lambda text: _parse_decimal(text.replace(",", ""), type_)
+                )
+            },
         )
     if type_ == pa.binary():
         return token_converter(type_, {Token.STRING: lambda reader: reader.binary()})
@@ -61,18 +65,18 @@ def scalar_converter(type_: pa.DataType, options: JsonOptions, path: str) -> Con
         return _read_text
     if type_ == pa.date32():
         return token_converter(
-            type_, {Token.STRING: _nonempty_converter(type_, lambda text: _parse_date(text, options))}
+            type_, {Token.STRING: _nonempty_string_converter(type_, lambda text: _parse_date(text, options))}
         )
     if type_ == pa.timestamp("us"):
         return token_converter(
-            type_, {Token.STRING: _nonempty_converter(type_, lambda text: _parse_local_timestamp(text, options))}
+            type_, {Token.STRING: _nonempty_string_converter(type_, lambda text: _parse_local_timestamp(text, options))}
         )
     if type_ != pa.timestamp("us", tz="UTC"):
         raise OptionError(f"column '{path}': JSON cannot be decoded to the type {type_}")
     return token_converter(
         type_,
         {
-            Token.STRING: _nonempty_converter(type_, lambda text: _parse_timestamp(text, options)),
+            Token.STRING: _nonempty_string_converter(type_, lambda text: _parse_timestamp(text, options)),
             Token.INTEGER: _read_seconds,
         },
     )
@@ -121,7 +125,7 @@ def _floating_converter(type_: pa.DataType, options: JsonOptions) -> Converter:
         return pa.scalar(text).cast(type_).as_py() if type_ == pa.float32() else float(text)
 
     return token_converter(
-        type_, dict.fromkeys(_NUMBERS, read_number) | {Token.STRING: _nonempty_converter(type_, parse_text)}
+        type_, dict.fromkeys(_NUMBERS, read_number) | {Token.STRING: _nonempty_string_converter(type_, parse_text)}
     )
 
 
@@ -178,7 +182,7 @@ def _refuse_empty(text: str, type_: pa.DataType) -> None:
         raise ValueError(f"an empty string cannot be read as {type_}")
 
 
-def _nonempty_converter(type_: pa.DataType, read: Callable[[str], Any]) -> Converter:
+def _nonempty_string_converter(type_: pa.DataType, read: Callable[[str], Any]) -> Converter:
     def convert(reader: JacksonReader) -> Any:
         text = reader.string()
         _refuse_empty(text, type_)
@@ -245,7 +249,7 @@ def _read_text(reader: JacksonReader) -> str | None:
                 parts.append("{" if token is Token.START_OBJECT else "[")
                 comma = False
             else:
-                parts.append(_write_scalar(reader))
+                parts.append(_scalar_as_json(reader))
                 comma = True
         if not depth:
             return "".join(parts)
@@ -254,7 +258,7 @@ def _read_text(reader: JacksonReader) -> str | None:
             raise ValueError("unexpected end-of-input")
 
 
-def _write_scalar(reader: JacksonReader) -> str:
+def _scalar_as_json(reader: JacksonReader) -> str:
     token = reader.token
     if token is Token.STRING:
         return java_text.quote_json(reader.string())

@@ -40,18 +40,18 @@ _KEY, _VALUE = 1, 2  # field numbers of a map entry
 class ProtobufEncoder:
     """Encoder of rows as messages of one descriptor. A null is an absent field."""
 
-    def __init__(self, descriptor: Any, given: pa.Schema, prefix: bytes = b"") -> None:
+    def __init__(self, descriptor: Any, row_schema: pa.Schema, prefix: bytes = b"") -> None:
         """Match columns with a message.
 
         Args:
             descriptor: Descriptor of the message.
-            given: Columns of the rows.
+            row_schema: Columns of the rows.
             prefix: Bytes before each value.
 
         Raises:
             OptionError: If a column has no field or cannot be written as it, or a required field has no column.
         """
-        self._write = _message_writer(pa.struct(list(given)), descriptor, "")
+        self._write = _message_writer(pa.struct(list(row_schema)), descriptor, "")
         self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:

@@ -60,11 +60,11 @@ def resolving_decoder(reader: Any, projection: pa.Schema, options: Mapping[str, 
     return ProtobufResolvingDecoder(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     """Return an encoder. Raises OptionError if the columns do not match the message."""
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
-    return ProtobufEncoder(_descriptor(options), given)
+    return ProtobufEncoder(_descriptor(options), row_schema)
 
 
 def _content(options: Mapping[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Statements of a .proto file, for what has to be known before protoc compiles it."""
+"""Tokenizer of .proto files: finds imports, and the statements that are replaced before protoc compiles the file."""
 
 from __future__ import annotations
 

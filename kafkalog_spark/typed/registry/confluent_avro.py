@@ -53,7 +53,7 @@ class ConfluentAvro(ConfluentFormat):
                 _collect_named_types(parse_schema(referenced_text, types), types)
         return parse_schema(text, types)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
         """Return an encoder, and register its schema: that of option `schema`, or the one that to_avro derives.
 
         Raises:
@@ -63,7 +63,7 @@ class ConfluentAvro(ConfluentFormat):
         from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
         check_write_options("confluent-avro", options)
-        encoder = AvroEncoder(options.get("schema"), given)
+        encoder = AvroEncoder(options.get("schema"), row_schema)
         encoder.prefix = id_prefix(client_of(options).register(options["subject"], encoder.schema_json))
         return encoder
 

@@ -37,7 +37,7 @@ class ConfluentJson:
     def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         return ConfluentJsonDecoder(format, projection)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
         """Return an encoder that writes the ID of the subject's latest schema before JSON texts.
 
         Raises:
@@ -46,11 +46,11 @@ class ConfluentJson:
         """
         from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 
-        column = given.field(0)
-        if given.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):
+        column = row_schema.field(0)
+        if row_schema.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):
             raise OptionError(
                 f"confluent-json writes one column value or key of JSON texts after a schema's ID, got "
-                f"{', '.join(f'{field.name} {field.type}' for field in given)}",
+                f"{', '.join(f'{field.name} {field.type}' for field in row_schema)}",
                 hint="write to_json(struct(...)) AS value",
             )
         check_write_options("confluent-json", options)

@@ -49,7 +49,7 @@ class ConfluentProtobuf(ConfluentFormat):
     def _parse_text(self, text: str, references: Mapping[str, str], origin: str) -> ProtoFile:
         return compile_schema(text, references, origin)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
         """Return an encoder with the latest schema of the subject, which must exist.
 
         Raises:
@@ -66,7 +66,7 @@ class ConfluentProtobuf(ConfluentFormat):
         store = client_of(options)
         registered = subject_schema(options, store, PROTOBUF)
         message = message_at(self.parse_registered(registered, store), FIRST_MESSAGE)
-        return ProtobufEncoder(message, given, prefix=id_prefix(registered.id) + _FIRST_MESSAGE_BYTES)
+        return ProtobufEncoder(message, row_schema, prefix=id_prefix(registered.id) + _FIRST_MESSAGE_BYTES)
 
 
 confluent_protobuf = ConfluentProtobuf()
