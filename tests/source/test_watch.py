@@ -32,7 +32,7 @@ def test_unchanged_state_is_trusted_only_after_the_timestamp_resolution(
     assert not watch.changed(granularity * 10)
 
 
-def test_every_kind_of_change_is_seen(path: Path) -> None:
+def test_every_kind_of_change_is_detected(path: Path) -> None:
     watch = Watch(str(path))
     now = 0
 
