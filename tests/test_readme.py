@@ -1,4 +1,4 @@
-"""What the README says of itself is held by the code."""
+"""Statements of the README and docs that must agree with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python -m kafkalog_spark.warm: what its processes load comes back to it without an error."""
+"""python -m kafkalog_spark.warm: its processes compile the kernels without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands end, and what their help says."""
+"""Exit codes, error output and help of commands."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of what was read of files as a whole."""
+    """Collect the sizes of files that are read as a whole."""
     read: list[int] = []
 
     def counted(path: str, most: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Kernels speak in names: what a place in an array is, its enum or `layout` says."""
+"""Kernels index arrays by the names of an enum or `layout`, never by numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pieces that kernels are made of, against plain Python."""
+"""Building blocks of kernels, compared with plain Python."""
 
 from __future__ import annotations
 

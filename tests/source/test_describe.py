@@ -1,4 +1,4 @@
-"""What a read would read, in words: Spark's own pages say nothing of it."""
+"""describe: partitions, offsets and directories that a read would use."""
 
 from __future__ import annotations
 

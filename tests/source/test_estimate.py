@@ -1,4 +1,4 @@
-"""kafkalog-check --estimate: what a read would look at."""
+"""kafkalog-check --estimate: segments and bytes that a read would scan."""
 
 from __future__ import annotations
 

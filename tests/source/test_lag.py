@@ -13,7 +13,7 @@ from tests.source.helpers.made_logs import append, numbers
 
 
 def progress(*sources: tuple[str | None, str | None]) -> Any:
-    """What Spark hands to a listener, as far as it is looked at: a dict since 4.0."""
+    """Return the fields of Spark's listener event that the product uses: a dict since Spark 4.0."""
     return {
         "name": None,
         "id": "query-1",

@@ -1,4 +1,4 @@
-"""A path counts as unchanged only when nothing can have happened to it that its time does not show."""
+"""Change detection of paths: unchanged only if the modification time rules out a hidden change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that Spark stops reading from ends without a word; one that was read to its end goes on."""
+"""Python workers: one that Spark stops reading from ends without output, one read to its end continues."""
 
 from __future__ import annotations
 

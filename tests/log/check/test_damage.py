@@ -1,4 +1,4 @@
-"""A table of damage, and what the check says of each."""
+"""Damage of every kind and the finding that kafkalog-check reports for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real brokers left behind is clean, and no changed byte of it stays unseen."""
+"""Check of golden directories: they have no errors, and every changed byte is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffer that decompressed batches lie in: it grows without losing what is there, and gives memory back."""
+"""Scratch buffer of decompressed batches: it keeps its content while it grows and releases memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches and messages that lie, with a right CRC or a wrong one: each is an error that says where."""
+"""Malformed batches and messages, with a valid or a wrong CRC: each raises an error with its location."""
 
 from __future__ import annotations
 

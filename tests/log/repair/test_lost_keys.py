@@ -1,4 +1,4 @@
-"""The keys of what is lost: those before the damage of each batch, and none that is not there."""
+"""Keys of lost records: those before the damage of each batch, and no invented ones."""
 
 from __future__ import annotations
 
