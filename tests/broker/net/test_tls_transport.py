@@ -368,7 +368,7 @@ def test_damaged_handshakes_do_not_affect_the_listener(run: Run) -> None:
 def test_peer_that_requests_key_updates_without_reading_is_closed(run: Run) -> None:
     """TLS responds to key update requests by itself.
 
-    Python's client cannot request key updates, so the test writes other bytes to the broker's TLS object in their place.
+    Python's client cannot request key updates, so other bytes are written to the broker's TLS object.
     """
 
     async def test() -> None:
