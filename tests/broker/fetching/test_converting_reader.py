@@ -35,7 +35,7 @@ from tests.log.helpers.batch_builder import V2Record
 from tests.log.helpers.legacy_builder import GZIP
 
 
-def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
+def test_converted_fetch_continues_past_many_aborted_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "READ_BYTES", 1000)
@@ -52,7 +52,7 @@ def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
     log.discard()
 
 
-def test_what_waits_for_data_does_not_count_what_it_does_not_see(tmp_path: Path) -> None:
+def test_converted_fetch_of_aborted_records_only_is_empty_and_may_wait(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     transaction(log, ControlType.ABORT)
     fetched = read(log, 1)
@@ -124,7 +124,7 @@ def test_converted_response_stays_within_max_bytes(tmp_path: Path) -> None:
     log.discard()
 
 
-def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Path) -> None:
+def test_converted_fetch_rotates_the_partition_that_is_read_first(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     for _ in range(5):
         append(log, some(1, size=1_000))
@@ -153,7 +153,7 @@ def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [50, 5_000])
-def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, size: int) -> None:
+def test_converted_fetch_returns_records_before_damage_and_then_corrupt_message(tmp_path: Path, size: int) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     end = log.segments[-1].size
@@ -168,7 +168,7 @@ def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, si
     log.discard()
 
 
-def test_a_partition_that_is_offline_has_no_leader_for_these_clients(tmp_path: Path) -> None:
+def test_converted_fetch_of_an_offline_log_is_not_leader_or_follower(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     log.take_offline(OSError("gone"))
     assert read(log, 0).partitions[0].error_code == ErrorCode.not_leader_or_follower

@@ -43,7 +43,7 @@ from tests.searches import examples
     most=st.sampled_from((1000, 3000, 1 << 20)),
     offset=st.integers(0, 30),
 )
-def test_what_a_producer_of_old_messages_sent_comes_back_as_it_was(
+def test_down_conversion_of_a_stored_message_set_returns_the_sent_messages(
     tmp_path_factory: pytest.TempPathFactory, sets: Any, magic: int, most: int, offset: int
 ) -> None:
     log = new_log(tmp_path_factory.mktemp("log"))
@@ -66,7 +66,7 @@ def test_what_a_producer_of_old_messages_sent_comes_back_as_it_was(
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.parametrize("codec", [code for code in CODECS.values() if code != ZSTD])
-def test_headers_go_and_everything_else_stays(tmp_path: Path, codec: int, version: int) -> None:
+def test_down_conversion_drops_headers_and_keeps_other_fields(tmp_path: Path, codec: int, version: int) -> None:
     log = new_log(tmp_path)
     append(log, some(30), codec=codec)
     batches = whole(data_of(log, version))
@@ -78,7 +78,7 @@ def test_headers_go_and_everything_else_stays(tmp_path: Path, codec: int, versio
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_times_stay_append_times(tmp_path: Path, codec: int) -> None:
+def test_down_conversion_keeps_log_append_time(tmp_path: Path, codec: int) -> None:
     log = new_log(tmp_path, message_timestamp_type="LogAppendTime")
     append(log, some(3), codec=codec)
     assert [(one.timestamp, one.timestamp_type) for one in records_of(log, 2)] == [(NOW, 1)] * 3
@@ -86,7 +86,7 @@ def test_append_times_stay_append_times(tmp_path: Path, codec: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_markers_and_aborted_records_are_left_out_and_offsets_stay(tmp_path: Path, version: int) -> None:
+def test_down_conversion_omits_markers_and_aborted_records_and_keeps_offsets(tmp_path: Path, version: int) -> None:
     log = new_log(tmp_path)
     transaction(log, ControlType.COMMIT)  # 0, 1, marker 2
     transaction(log, ControlType.ABORT, sequence=2)  # 3, 4, marker 5
@@ -99,7 +99,7 @@ def test_markers_and_aborted_records_are_left_out_and_offsets_stay(tmp_path: Pat
     log.discard()
 
 
-def test_open_transactions_are_read_as_kafka_has_these_clients_read_them(tmp_path: Path) -> None:
+def test_down_conversion_includes_records_of_open_transactions(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     made = batch(
         0, some(2), leader_epoch=-1, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0
@@ -110,7 +110,7 @@ def test_open_transactions_are_read_as_kafka_has_these_clients_read_them(tmp_pat
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_old_segments_go_out_unconverted_to_those_who_can_read_them(tmp_path: Path, codec: int) -> None:
+def test_fetch_of_legacy_segments_is_unconverted_for_versions_that_can_read_them(tmp_path: Path, codec: int) -> None:
     def of(magic: int, records: list[LegacyRecord]) -> bytes:
         return message_set(magic, records) if codec == NONE else wrapper(magic, codec, records)
 
@@ -130,7 +130,7 @@ def test_old_segments_go_out_unconverted_to_those_who_can_read_them(tmp_path: Pa
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
-def test_relative_offsets_with_gaps_stay_what_they_are(tmp_path: Path, codec: int) -> None:
+def test_down_conversion_keeps_gaps_between_relative_offsets(tmp_path: Path, codec: int) -> None:
     """As compaction leaves them."""
     kept = [OLD[1], OLD[4], OLD[5]]
     log = log_of(tmp_path / "log", (0, wrapper(1, codec, kept, relative_to=0)))
@@ -139,7 +139,7 @@ def test_relative_offsets_with_gaps_stay_what_they_are(tmp_path: Path, codec: in
     log.discard()
 
 
-def test_zstd_is_not_converted(tmp_path: Path) -> None:
+def test_down_conversion_of_a_zstd_batch_is_unsupported_compression_type(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     append(log, some(1), codec=ZSTD)
@@ -149,7 +149,7 @@ def test_zstd_is_not_converted(tmp_path: Path) -> None:
     log.discard()
 
 
-def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
+def test_down_conversion_pauses_at_its_time_limit_and_resumes_at_the_next_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "AT_ONCE_S", 0.0)
@@ -162,7 +162,7 @@ def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
     log.discard()
 
 
-def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
+def test_down_conversion_of_a_batch_above_the_memory_limit_is_message_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "MAX_BATCH_BYTES", 500)
@@ -174,7 +174,7 @@ def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
     log.discard()
 
 
-def test_plain_messages_and_wrappers_side_by_side(tmp_path: Path) -> None:
+def test_down_conversion_reads_plain_messages_and_wrappers_in_one_segment(tmp_path: Path) -> None:
     data = (
         message(1, 0, b"a", b"x", NOW)
         + wrapper(1, GZIP, OLD[1:3])

@@ -44,7 +44,7 @@ def records(one):
     return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in one.records)
 
 
-def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_sent(logs):
+def test_fetch_reads_small_records_at_once_and_large_ones_when_the_response_is_sent(logs):
     made, log_of = logs
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, READ_AT_ONCE_BYTES - 1000, 2000]):
         log_of(partition, size)
@@ -59,7 +59,7 @@ def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_se
     assert found.size == sum(log.size_bytes for log in made.values())
 
 
-def test_a_response_holds_a_bounded_number_of_files_open(logs):
+def test_fetch_response_holds_at_most_max_slices_open_files(logs):
     made, log_of = logs
     for partition in range(MAX_SLICES + 3):
         log_of(partition, READ_AT_ONCE_BYTES)
@@ -69,7 +69,7 @@ def test_a_response_holds_a_bounded_number_of_files_open(logs):
     assert not found.must_respond
 
 
-def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, monkeypatch):
+def test_fetch_at_the_open_file_limit_holds_no_open_files(logs, monkeypatch):
     """10,000 connections that do not read what they asked for took 32 descriptors each."""
     made, log_of = logs
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, 100]):
@@ -86,7 +86,7 @@ def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, m
     del held
 
 
-def test_open_files_are_counted(tmp_path):
+def test_file_handle_open_now_counts_open_files(tmp_path):
     (tmp_path / "file").write_bytes(b"data")
     before = FileHandle.open_now
     with pytest.raises(FileNotFoundError):
@@ -97,7 +97,7 @@ def test_open_files_are_counted(tmp_path):
     assert FileHandle.open_now == before + 1
 
 
-def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
+def test_fetch_of_an_offline_log_has_an_error_for_that_partition_only(logs):
     made, log_of = logs
     for partition in range(3):
         log_of(partition, 100)
@@ -107,7 +107,7 @@ def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
     assert found.must_respond
 
 
-def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):
+def test_read_error_of_a_slice_takes_the_log_offline(logs, monkeypatch):
     _, log_of = logs
     log = log_of(0, 100)
     found = log.find_range(0, MB, up_to=1, at_least_one=True)

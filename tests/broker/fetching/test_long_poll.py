@@ -153,7 +153,7 @@ def counted_looks(monkeypatch):
     return looks
 
 
-def test_a_partition_that_is_named_many_times_is_read_and_answered_once_as_the_last_mention_says(polls):
+def test_fetch_with_a_repeated_partition_reads_it_once_at_its_last_offset(polls):
     size = polls.append()
     polls.append()
     asked = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
@@ -161,7 +161,7 @@ def test_a_partition_that_is_named_many_times_is_read_and_answered_once_as_the_l
     assert polls.reads == 2
 
 
-def test_an_append_that_is_not_enough_reads_nothing(polls, monkeypatch):
+def test_append_below_min_bytes_rereads_no_waiting_fetch(polls, monkeypatch):
     """2,000 polls that wait for 1 GB cost each append 33 ms when all of them were read again."""
     begun = [polls.begin([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=600) for _ in range(20)]
     assert polls.reads == 60
@@ -175,7 +175,7 @@ def test_an_append_that_is_not_enough_reads_nothing(polls, monkeypatch):
     assert len(polls.broker.fetcher.polls) == 0
 
 
-def test_a_poll_is_answered_by_the_append_that_makes_it_enough(polls):
+def test_waiting_fetch_responds_when_an_append_reaches_min_bytes(polls):
     one = polls.append()
     begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * one)
     reads = polls.reads
@@ -190,7 +190,7 @@ def test_a_poll_is_answered_by_the_append_that_makes_it_enough(polls):
     assert polls.reads == reads + 2
 
 
-def test_more_min_bytes_than_max_bytes_are_the_max_bytes(polls):
+def test_fetch_with_min_bytes_above_max_bytes_waits_for_max_bytes(polls):
     """KafkaApis.handleFetchRequest: fetchMinBytes = min(minBytes, fetchMaxBytes)."""
     one = polls.append()
     begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * one)
@@ -201,7 +201,7 @@ def test_more_min_bytes_than_max_bytes_are_the_max_bytes(polls):
     assert polls.answer(begun) == [("t", 0, 3 * one)]
 
 
-def test_bytes_above_a_partitions_limit_wake_no_request(polls):
+def test_append_above_partition_max_bytes_wakes_no_fetch(polls):
     one = polls.append()
     polls.append()
     begun = polls.begin([("t", 0, 0)], min_bytes=2 * one, limit=one)
@@ -214,7 +214,7 @@ def test_bytes_above_a_partitions_limit_wake_no_request(polls):
     assert polls.answer(begun) == [("t", 0, "offset_out_of_range")]
 
 
-def test_read_committed_waits_for_the_end_of_a_transaction_not_for_its_records(polls):
+def test_read_committed_fetch_waits_for_the_end_of_a_transaction(polls):
     fields = {"producer_id": 7, "producer_epoch": 0, "attributes": 0x10}
     polls.append(**fields, base_sequence=0)
     begun = polls.begin([("t", 0, 0)], committed=True)
@@ -235,7 +235,7 @@ def test_deleted_topic_wakes_waiting_fetches(polls):
     assert polls.answer(begun) == [("u", 0, "unknown_topic_or_partition"), ("t", 0, 0)]
 
 
-def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
+def test_waiting_fetch_ends_at_max_wait_or_when_its_connection_closes(polls):
     over = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=0)
     assert polls.answer(over) == [("t", 0, 0)]
     request, task = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=600)
@@ -246,7 +246,7 @@ def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
     assert len(polls.broker.fetcher.polls) == 0
 
 
-def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
+def test_slow_check_of_waiting_fetches_delays_the_next_check(polls, monkeypatch):
     """Waiting polls take a tenth of the loop at most; what came meanwhile is counted by the next look."""
     now = [1000.0]
 
@@ -272,7 +272,7 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
 
 
 @pytest.mark.parametrize(("session_epoch", "read"), [(-1, 0), (0, 96)])
-def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch, session_epoch, read):
+def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, session_epoch, read):
     turns = []
 
     class Short(TimeSlice):
@@ -291,7 +291,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
     assert len(turns) == 1 + read // fetch_read.PARTITIONS_PER_CHECK, "taken in, read"
 
 
-def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monkeypatch):
+def test_fetch_with_missing_partitions_reads_only_existing_ones(polls, monkeypatch):
     """200,000 of them took 113 MB. Those that are there are read and answered as ever, whatever comes in between."""
     read: list[Any] = []
     really = fetch_read.read_partitions
@@ -309,7 +309,7 @@ def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monke
     assert answer == [("t", 0, size), ("u", 1, 0), *((*one, "unknown_topic_or_partition") for one in missing)]
 
 
-def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_names(polls, monkeypatch):
+def test_fetch_with_more_partitions_than_a_session_holds_has_no_session_and_closes_the_named_one(polls, monkeypatch):
     monkeypatch.setattr(fetch_api, "MAX_PARTITIONS", 2)
     polls.answer(polls.begin([("t", 0, 0), ("t", 1, 0)], min_bytes=0, session_epoch=0))
     (session_id,) = polls.broker.fetcher.sessions._sessions
@@ -318,7 +318,7 @@ def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_
     assert len(polls.broker.fetcher.sessions) == 0
 
 
-def test_a_request_whose_partitions_took_its_slice_waits_before_it_reads(polls, monkeypatch):
+def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(polls, monkeypatch):
     now, reads_before_turns = 1.0, []
     collect, next_slice = fetch_api._partitions, TimeSlice.next
 
@@ -338,7 +338,7 @@ def test_a_request_whose_partitions_took_its_slice_waits_before_it_reads(polls, 
     assert reads_before_turns == [0]
 
 
-def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
+def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, monkeypatch):
     """All that are ready run in one round of the loop: 2,000 of them would hold it for 0.2 s."""
     turns: list[int] = []
 
@@ -363,7 +363,7 @@ def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
     assert len(turns) == 50 - 1 - AWAKE_AT_ONCE
 
 
-def test_a_log_that_did_not_move_is_not_read_again_when_the_time_is_over(polls):
+def test_fetch_at_max_wait_does_not_reread_a_log_without_appends(polls):
     """Empty answers are most of what idle consumers cost."""
     size = polls.append("u")
     idle = polls.begin([("t", 0, 0), ("t", 1, 0)], max_wait_s=0.001)

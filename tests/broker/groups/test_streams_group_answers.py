@@ -36,11 +36,11 @@ def answers(directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", KAFKAS["answers"])
-def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
+def test_streams_group_response_equals_that_of_kafka(label: str, answers: dict[str, Any]) -> None:
     assert comparable(label, answers[label]) == comparable(label, KAFKAS["answers"][label])
 
 
-def test_the_script_is_the_one_that_kafka_was_asked(answers: dict[str, Any]) -> None:
+def test_streams_group_script_is_the_one_sent_to_kafka(answers: dict[str, Any]) -> None:
     assert list(answers) == list(KAFKAS["answers"]), "record_streams_groups.py must be run again"
 
 
@@ -69,7 +69,7 @@ def by_group(records: list[list[str | None]]) -> dict[str, list[GroupRecord]]:
     }
 
 
-def test_the_records_are_kafkas(directory: Path, answers: dict[str, Any]) -> None:
+def test_streams_group_records_equal_those_of_kafka(directory: Path, answers: dict[str, Any]) -> None:
     ours, kafkas = by_group(offsets_records(directory)), by_group(KAFKAS["records"])
     assert ours.keys() == kafkas.keys()
     for group in kafkas:

@@ -54,7 +54,7 @@ def offsets_read(broker: RunningBroker, offset: int, most: int, level: int) -> l
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_first_read_costs_three_requests_and_those_that_follow_none(
+def test_first_remote_read_sends_three_requests_and_later_reads_none(
     proxy: FaultProxy, way: str, tmp_path: Path
 ) -> None:
     properties = {f"rsm.config.{name}": value for name, value in WAYS[way].items()}

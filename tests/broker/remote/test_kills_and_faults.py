@@ -62,7 +62,7 @@ async def killed_once(directory: Path, step: int, dice: random.Random) -> None:
     await logs.stop()
 
 
-def test_a_kill_at_every_step_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+def test_kill_at_every_step_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     steps = asyncio.run(all_steps(tmp_path / "whole"))
     assert steps > 100
     dice = random.Random(5)
@@ -71,14 +71,14 @@ def test_a_kill_at_every_step_leaves_the_old_state_or_the_new(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_kills_at_two_hundred_steps(tmp_path: Path) -> None:
+def test_kill_at_two_hundred_steps_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     steps = asyncio.run(all_steps(tmp_path / "whole"))
     dice = random.Random(6)
     for round_number in range(200):
         asyncio.run(killed_once(tmp_path / f"killed-{round_number}", round_number % steps, dice))
 
 
-def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_up(tmp_path: Path) -> None:
+def test_records_deleted_before_their_copy_remain_deleted_after_a_kill(tmp_path: Path) -> None:
     """The leader epochs are on disk before the response, the checkpoint of log start offsets comes later."""
 
     async def run() -> None:
@@ -115,13 +115,13 @@ async def with_faults(directory: Path, seed: int, share: float) -> None:
     await logs.stop()
 
 
-def test_faults_of_the_store_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
+def test_faults_of_the_remote_storage_lose_no_record_and_leave_no_orphan(tmp_path: Path) -> None:
     for seed in range(4):
         asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.1 + 0.1 * seed))
 
 
 @pytest.mark.slow
-def test_two_hundred_runs_with_faults(tmp_path: Path) -> None:
+def test_two_hundred_runs_with_remote_storage_faults_lose_no_record_and_leave_no_orphan(tmp_path: Path) -> None:
     for seed in range(200):
         asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.02 * (seed % 20)))
 
@@ -149,12 +149,12 @@ async def deleted_topic(directory: Path, step: int) -> None:
     await logs.stop()
 
 
-def test_a_deleted_topic_leaves_nothing_wherever_it_was_killed(tmp_path: Path) -> None:
+def test_topic_deletion_killed_at_any_step_leaves_no_remote_segment(tmp_path: Path) -> None:
     for step in (0, 1, 2, 3, 4, 5, 8, 13, 100):
         asyncio.run(deleted_topic(tmp_path / f"deleted-{step}", step))
 
 
-def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: Path) -> None:
+def test_lost_leader_epoch_checkpoint_keeps_remote_segments_readable(tmp_path: Path) -> None:
     """As a power cut left it that came before the file was synced: empty, while all records were on disk."""
 
     async def run() -> None:
@@ -177,7 +177,7 @@ def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: 
     asyncio.run(run())
 
 
-def test_a_log_that_cannot_be_restored_is_offline_and_the_others_are_served(tmp_path: Path) -> None:
+def test_log_that_cannot_be_restored_is_offline_and_others_are_served(tmp_path: Path) -> None:
     async def run() -> None:
         logs = RemoteLogs(tmp_path / "data")
         logs.broker.create("orders", 1, **TOPIC)

@@ -31,7 +31,7 @@ FILES = (
 
 @pytest.mark.parametrize("kind", ["pipe", "sparse"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_broker_starts_or_says_which_file_is_none(tmp_path, name, kind):
+def test_start_with_a_pipe_or_sparse_file_serves_the_log_or_names_the_file(tmp_path, name, kind):
     broker = started(tmp_path)
     broker.create("orders")
     for _ in range(3):

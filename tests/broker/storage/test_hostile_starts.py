@@ -415,5 +415,5 @@ def test_start_over_damage_serves_healthy_partitions_names_the_others_and_touche
     assert (contents(root / "outside"), names_in(root)) == (before, names)
 
 
-def test_the_table_of_damages_is_large_enough() -> None:
+def test_table_of_damages_has_the_expected_size() -> None:
     assert len(DAMAGES) >= 50

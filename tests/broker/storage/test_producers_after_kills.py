@@ -34,7 +34,7 @@ class Killed(NamedTuple):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))])
-def test_a_kill_at_any_step_ends_no_producer(seed, tmp_path):
+def test_idempotent_producer_continues_after_a_kill_at_any_step_of_roll_and_deletion(seed, tmp_path):
     """Recovery points and log start offsets are those of any earlier checkpoint."""
     chance = random.Random(seed)
     log, now = new_log(tmp_path / "live", **SETTINGS), NOW

@@ -52,7 +52,7 @@ def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
         f"{0:020d}.log",
     ],
 )  # fmt: skip
-def test_a_start_without_descriptors_ends_and_leaves_the_directories_as_they_are(
+def test_start_without_file_descriptors_fails_and_leaves_log_directories_unchanged(
     tmp_path: Path, name: str, opened_dirs: list[LogDirectories]
 ) -> None:
     running = started(tmp_path / "a", tmp_path / "b")
@@ -74,7 +74,7 @@ def test_a_start_without_descriptors_ends_and_leaves_the_directories_as_they_are
     again.logs.shutdown()
 
 
-def test_a_shutdown_without_descriptors_leaves_no_marker_and_closes_the_directories(tmp_path: Path) -> None:
+def test_shutdown_without_file_descriptors_writes_no_marker_and_closes_log_directories(tmp_path: Path) -> None:
     running = started(tmp_path)
     running.create("orders")
     running.append()

@@ -51,7 +51,7 @@ class LateGroups(Groups):
                     self.take()()
 
 
-def test_a_static_member_that_comes_back_under_a_new_id_keeps_its_partitions() -> None:
+def test_static_member_that_returns_with_a_new_member_id_keeps_its_partitions() -> None:
     """Its group keeps its epoch, so that nothing would make another assignment."""
     world = LateGroups()
     world.join("a", "orders", instance_id="first")
@@ -71,7 +71,7 @@ def test_a_static_member_that_comes_back_under_a_new_id_keeps_its_partitions() -
     assert world.described().state == "Stable"
 
 
-def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
+def test_older_assignment_does_not_replace_a_newer_one() -> None:
     world = LateGroups()
     world.join("a", "orders")
     late = world.take()

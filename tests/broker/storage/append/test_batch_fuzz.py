@@ -71,7 +71,7 @@ def in_order(batch: Batch) -> bool:
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_produce_accepts_what_java_reads_and_all_else_reads_it_the_same(seed: int, count: int, tmp_path: Path) -> None:
+def test_fuzzed_batch_accepted_by_produce_is_read_equally_by_all_readers(seed: int, count: int, tmp_path: Path) -> None:
     draw, log, expected = random.Random(seed), new_log(tmp_path), list[Record]()
     found = {True: 0, False: 0}
     for _ in range(count):
@@ -114,9 +114,7 @@ def errors_of(directory: Path) -> list[object]:
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_the_cleaner_keeps_the_latest_of_each_key_whatever_form_its_records_have(
-    seed: int, count: int, tmp_path: Path
-) -> None:
+def test_cleaner_keeps_the_latest_record_of_each_key_in_fuzzed_batches(seed: int, count: int, tmp_path: Path) -> None:
     draw, log, latest = random.Random(seed), compacted_log(tmp_path, segment_bytes=20_000), dict[bytes, Record]()
     for _ in range(count):
         lying = lying_batch(draw)
@@ -143,7 +141,7 @@ def test_the_cleaner_keeps_the_latest_of_each_key_whatever_form_its_records_have
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_what_is_in_a_file_already_is_read_as_java_reads_it_or_is_told_with_its_place(
+def test_fuzzed_batch_in_a_log_file_is_read_as_by_java_or_reported_with_its_position(
     seed: int, count: int, tmp_path: Path
 ) -> None:
     draw = random.Random(seed)

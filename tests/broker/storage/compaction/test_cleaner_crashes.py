@@ -230,12 +230,12 @@ def run(seed: int, directory: Path, *, rounds: int, every: int = 1) -> int:
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_a_kill_at_any_step_of_a_cleaning_loses_no_latest_value(seed, tmp_path):
+def test_kill_at_any_step_of_a_cleaning_loses_no_latest_value(seed, tmp_path):
     assert run(seed, tmp_path, rounds=3, every=7) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_random_histories_survive_kills_at_every_step(seed, tmp_path):
+def test_kill_at_every_step_of_cleaning_a_random_history_loses_no_latest_value(seed, tmp_path):
     assert run(seed, tmp_path, rounds=6) > 100

@@ -40,7 +40,7 @@ def write(log: Log, batches: int, keys: int, chance: random.Random) -> dict[byte
     return latest
 
 
-def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_swapped(tmp_path, monkeypatch):
+def test_consumer_threads_see_every_latest_record_while_segments_are_replaced(tmp_path, monkeypatch):
     # Few handles: a reader that opens a file again must not get the one that has taken its name.
     monkeypatch.setattr(_HANDLES, "max_open", 2)
     log = compacted_log(tmp_path, **SETTINGS)
@@ -88,7 +88,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
     log.discard()
 
 
-def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_path, monkeypatch):
+def test_fetch_of_a_segment_replaced_during_the_read_is_retried(tmp_path, monkeypatch):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 40, 2, random.Random(2))
     log.local.roll(NOW)
@@ -145,7 +145,7 @@ def offline(directory: Path, start: int = 0, **fields: Any) -> list[tuple[int, b
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(committed, tmp_path):
+def test_offline_reader_sees_every_latest_record_at_every_step_of_a_segment_replacement(committed, tmp_path):
     log = compacted_log(tmp_path, **SETTINGS)
     chance = random.Random(4)
     latest: dict[bytes, int] = {}
@@ -170,7 +170,7 @@ def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(com
     log.discard()
 
 
-def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
+def test_offline_scan_that_began_before_a_segment_replacement_continues_after_it(tmp_path):
     """Rows that it has given and those that come: every latest record once, in order, nothing that was never there."""
     for stop in range(1, 40, 6):
         log = compacted_log(tmp_path / str(stop), **SETTINGS)
@@ -188,7 +188,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
         log.discard()
 
 
-def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
+def test_offset_for_timestamp_in_a_cleaned_log_is_the_same_offline_and_in_the_broker(tmp_path):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 60, 9, random.Random(5))
     log.local.roll(NOW)

@@ -43,7 +43,7 @@ def never_longer(leader, directory, end):
 
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20))])
-def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
+def test_truncated_log_equals_a_log_that_never_had_the_removed_records(seed, tmp_path):
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
     leader.write(80)
@@ -77,7 +77,7 @@ def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
     assert findings(log) == []
 
 
-def test_producers_are_read_from_the_newest_snapshot_on_also_where_it_names_none(tmp_path, monkeypatch):
+def test_truncation_restores_producers_from_the_newest_snapshot_even_if_it_is_empty(tmp_path, monkeypatch):
     leader = new_log(tmp_path / "leader", **SMALL)
     log, follower = new_follower(tmp_path / "follower")
     for _ in range(60):
@@ -108,7 +108,7 @@ def findings(log):
     return found.kept
 
 
-def test_truncation_within_a_batch_takes_the_batch(tmp_path):
+def test_truncation_within_a_batch_removes_the_whole_batch(tmp_path):
     log, follower = new_follower(tmp_path)
     batches = [records(0, 10), records(10, 10), records(40, 5)]
     follower.append(parse_fetched_batches(memoryview(b"".join(batches))), NOW)
@@ -121,7 +121,7 @@ def test_truncation_within_a_batch_takes_the_batch(tmp_path):
     assert follower.truncate_to(10) == []
 
 
-def test_truncation_below_the_first_segment_begins_there(tmp_path):
+def test_truncation_below_the_first_segment_restarts_the_log_at_that_offset(tmp_path):
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(100)
     follower.append(parse_fetched_batches(memoryview(records(100, 10, leader_epoch=4))), NOW)
@@ -134,7 +134,7 @@ def test_truncation_below_the_first_segment_begins_there(tmp_path):
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 60)]
 
 
-def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
+def test_truncation_of_a_marker_reopens_its_transaction(tmp_path):
     leader = Leader(tmp_path / "leader", random.Random(0))
     log, follower = new_follower(tmp_path / "follower")
     leader.write(60)
