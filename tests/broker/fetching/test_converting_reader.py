@@ -1,4 +1,4 @@
-"""One pass for a client of Fetch 0 to 3: its limits, what is passed over, errors."""
+"""Converted reads for clients of Fetch versions 0 to 3: limits, skipped records and errors."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_no_partition_is_read_for_a_closed_connection(tmp_path: Path) -> None:
 
 
 def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
-    """Each may hold CONVERTED_BYTES: with 30 clients there are never more than the bound says."""
+    """Each conversion may hold CONVERTED_BYTES, so their number is limited for 30 clients too."""
     log = new_log(tmp_path)
     append(log, some(5))
     assert data_of(log, 2)  # Numba is loaded now

@@ -1,5 +1,6 @@
-"""What clients of the protocol guides' versions are given: compared with a Kafka in tests/broker/old_versions, and here
-with what lies in the log: transactions, old segments, limits, damage."""
+"""Down-conversion for clients of Fetch versions 0 to 3: transactions, legacy segments, limits and damage.
+
+tests/broker/old_versions compares the responses with those of a real Kafka; this file compares them with the log."""
 
 from __future__ import annotations
 
@@ -131,7 +132,7 @@ def test_fetch_of_legacy_segments_is_unconverted_for_versions_that_can_read_them
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
 def test_down_conversion_keeps_gaps_between_relative_offsets(tmp_path: Path, codec: int) -> None:
-    """As compaction leaves them."""
+    """Compaction leaves such gaps."""
     kept = [OLD[1], OLD[4], OLD[5]]
     log = log_of(tmp_path / "log", (0, wrapper(1, codec, kept, relative_to=0)))
     assert [one.offset for one in records_of(log, 0)] == [1, 4, 5]

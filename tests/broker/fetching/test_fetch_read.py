@@ -70,7 +70,7 @@ def test_fetch_response_holds_at_most_max_slices_open_files(logs):
 
 
 def test_fetch_at_the_open_file_limit_holds_no_open_files(logs, monkeypatch):
-    """10,000 connections that do not read what they asked for took 32 descriptors each."""
+    """Connections that do not read their responses must not use up the file descriptors."""
     made, log_of = logs
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, 100]):
         log_of(partition, size)

@@ -151,7 +151,7 @@ def test_fetch_session_reads_a_partition_that_returned_records_last_in_the_next_
 
 
 def test_larger_session_evicts_the_smallest_session_older_than_two_minutes() -> None:
-    """KIP-227, FetchSessionCache.tryEvict: a thousand tiny sessions do not keep everybody else without."""
+    """FetchSessionCache.tryEvict (KIP-227): many small sessions do not prevent a larger one."""
     cache = sessions(slots=3)
     for number, size in enumerate([2, 1, 3], start=1):
         context(cache, 0, 0, [wants(n) for n in range(size)])

@@ -1,4 +1,4 @@
-"""Fetch requests that wait for data: what wakes them, and how much they read for it."""
+"""Fetch requests that wait for data: the events that complete them, and the number of reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GB = 1 << 30
 
 
 class Polls:
-    """A broker with topics of two partitions, the Fetch requests that wait for them, and what those read."""
+    """A broker with two topics of two partitions, whose Fetch requests and reads the tests count."""
 
     def __init__(self, directory, monkeypatch):
         self.reads = 0
@@ -72,7 +72,7 @@ class Polls:
         session_id=0,
         session_epoch=-1,
     ):
-        """Fetch of (topic, partition, offset)s, as it comes from a connection of its own."""
+        """Return a Fetch request for (topic, partition, offset)s on its own connection."""
         values = {
             "replica_id": -1,
             "max_wait": int(max_wait_s * 1000),
@@ -109,7 +109,7 @@ class Polls:
         return request, task
 
     def turn(self, rounds=5):
-        """Let everything run that is ready."""
+        """Run all callbacks of the event loop that are ready."""
 
         async def rest():
             for _ in range(rounds):
@@ -118,7 +118,7 @@ class Polls:
         self.process.run(rest())
 
     def answer(self, begun):
-        """(topic, partition, bytes of records) of an answer that must be there; the error instead of bytes."""
+        """Return (topic, partition, record bytes or error name) of a response, which must be available."""
         request, task = begun
         self.turn()
         assert task.done()
@@ -142,7 +142,7 @@ def polls(tmp_path, monkeypatch):
 
 
 def counted_looks(monkeypatch):
-    """How many polls each look at a log's polls has met from now on."""
+    """Return a list that gets the number of waiting fetches for each later check of a log's waiting fetches."""
     looks, look = [], long_poll._PollsOfLog._check
 
     def counting(polls):
@@ -162,7 +162,7 @@ def test_fetch_with_a_repeated_partition_reads_it_once_at_its_last_offset(polls)
 
 
 def test_append_below_min_bytes_rereads_no_waiting_fetch(polls, monkeypatch):
-    """2,000 polls that wait for 1 GB cost each append 33 ms when all of them were read again."""
+    """Rereading for every waiting fetch would make each append slow when thousands of fetches wait."""
     begun = [polls.begin([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=600) for _ in range(20)]
     assert polls.reads == 60
     looks = counted_looks(monkeypatch)
@@ -247,7 +247,7 @@ def test_waiting_fetch_ends_at_max_wait_or_when_its_connection_closes(polls):
 
 
 def test_slow_check_of_waiting_fetches_delays_the_next_check(polls, monkeypatch):
-    """Waiting polls take a tenth of the loop at most; what came meanwhile is counted by the next look."""
+    """Checks take at most a tenth of the event loop's time; the next check counts the appends in between."""
     now = [1000.0]
 
     def clock():
@@ -292,7 +292,7 @@ def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, 
 
 
 def test_fetch_with_missing_partitions_reads_only_existing_ones(polls, monkeypatch):
-    """200,000 of them took 113 MB. Those that are there are read and answered as ever, whatever comes in between."""
+    """Only partition numbers are kept of missing partitions, to save memory. Existing ones are read as usual."""
     read: list[Any] = []
     really = fetch_read.read_partitions
 
@@ -339,7 +339,7 @@ def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(pol
 
 
 def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, monkeypatch):
-    """All that are ready run in one round of the loop: 2,000 of them would hold it for 0.2 s."""
+    """Thousands of fetches that become ready in one round of the event loop would block it."""
     turns: list[int] = []
 
     class Counted(TimeSlice):
@@ -364,7 +364,7 @@ def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, mon
 
 
 def test_fetch_at_max_wait_does_not_reread_a_log_without_appends(polls):
-    """Empty answers are most of what idle consumers cost."""
+    """Idle consumers mostly get empty responses, so these must be cheap."""
     size = polls.append("u")
     idle = polls.begin([("t", 0, 0), ("t", 1, 0)], max_wait_s=0.001)
     few = polls.begin([("t", 0, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=0.001)

@@ -1,4 +1,4 @@
-"""What members of consumer groups are answered is what Apache Kafka 4.3.0 answered to the same requests.
+"""Responses to members of consumer groups, compared with those of Apache Kafka 4.3.0 to the same requests.
 
 The script is in helpers/consumer_script.py, Kafka's answers in kafka-4.3.0-consumer-groups.json.xz (written by
 record_consumer_groups.py).

@@ -1,5 +1,5 @@
 """A record without a key in an internal topic is skipped, and the other records of its partition are loaded.
-Kafka takes it from the client id `__admin_client`, and so does this broker."""
+Kafka accepts such a record from the client ID `__admin_client`, and so does this broker."""
 
 from __future__ import annotations
 

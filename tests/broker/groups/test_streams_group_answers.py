@@ -1,5 +1,5 @@
-"""What members of streams groups are answered, and what is written of their groups, is what Apache Kafka 4.3.0 answered
-and wrote at the same requests.
+"""Responses to members of streams groups, and the records of their groups, compared with those of Apache Kafka 4.3.0
+for the same requests.
 
 The script is in helpers/streams_script.py, Kafka's answers in kafka-4.3.0-streams-groups.json.xz (written by
 record_streams_groups.py).

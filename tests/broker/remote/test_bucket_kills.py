@@ -1,5 +1,6 @@
-"""A broker's process that is killed in the middle of a request to its bucket, again and again, while the bucket fails:
-nothing acknowledged is lost or there twice, and no object is left over."""
+"""A broker process killed repeatedly in the middle of requests to a failing bucket.
+
+No acknowledged record is lost or duplicated, and no orphaned object remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which remote segments go by total retention: Kafka's reasons, in its order."""
+"""Remote segments that total retention expires, for the reasons of Kafka and in its order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_retention_ms_expires_remote_segments_from_the_oldest_to_the_first_retai
 
 
 def test_log_start_offset_is_after_the_last_of_overlapping_expired_segments() -> None:
-    """Offsets between would be in the log and nowhere to be read."""
+    """Otherwise offsets between would belong to the log without being readable."""
     found = expired(segment(0, 199), segment(50, 99), segment(200, 299), retention_ms=NOW - 199)
     assert (starts(found), found.log_start_offset) == ([0, 50], 200)
 

@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata` that no broker wrote: they name no path outside the tier, and stop no start."""
+"""Forged records in `__remote_log_metadata`: they lead to no path outside the tier, and the broker still starts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kills at every step of copying and deletion, and faults of the store: nothing acknowledged is lost, nothing is left.
+"""Kills at every step of copying and deletion, and errors of the remote storage.
 
-The store and `__remote_log_metadata` are the real ones; a kill is that no further step happens and no lock, checkpoint
-or cache survives.
+No acknowledged record is lost, and no orphaned object remains. The storage and `__remote_log_metadata` are real. After
+a kill no further step runs, and no lock, checkpoint or cache survives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.broker.storage.helpers.synced_files import recorded_syncs
 
 
 async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int) -> int:
-    """Append, copy, delete; how many records are acknowledged."""
+    """Append, copy and delete records; return how many were acknowledged."""
     for _ in range(3):
         logs.append(range(count))
         await logs.settle()
@@ -33,7 +33,7 @@ async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int
 
 
 async def all_steps(directory: Path) -> int:
-    """How many steps the work has without any fault."""
+    """Return how many steps the work has without a fault."""
     logs = await begun(directory)
     await work(logs, random.Random(0), 20, 25)
     assert logs.objects() == logs.finished() != set()
@@ -155,7 +155,7 @@ def test_topic_deletion_killed_at_any_step_leaves_no_remote_segment(tmp_path: Pa
 
 
 def test_lost_leader_epoch_checkpoint_keeps_remote_segments_readable(tmp_path: Path) -> None:
-    """As a power cut left it that came before the file was synced: empty, while all records were on disk."""
+    """After a power cut before its fsync, the checkpoint is empty although all records are on disk."""
 
     async def run() -> None:
         logs = await begun(tmp_path / "data")

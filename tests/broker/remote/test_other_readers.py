@@ -1,4 +1,4 @@
-"""Readers of remote segments beside consumers of today: share groups, and clients of Fetch 0 to 3."""
+"""Remote segments read by share groups and by clients of Fetch versions 0 to 3."""
 
 from __future__ import annotations
 

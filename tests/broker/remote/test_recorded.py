@@ -1,4 +1,4 @@
-"""What this broker answers about tiered storage, against what a real Kafka answered to the same (record_tiered.py)."""
+"""Responses about tiered storage, compared with those of a real Kafka to the same requests (record_tiered.py)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_remote_log_metadata_topic_has_the_configs_of_kafka(broker: RunningBroke
 
 
 NOT_NEEDED = {"remote.log.storage.manager.class.name": None}
-"""Kafka does not start without; here it is Aiven's layout in a folder."""
+"""Kafka needs this property; this broker defaults to Aiven's layout in a folder."""
 ONLY_KAFKAS = "org.example.None"
 
 

@@ -1,4 +1,4 @@
-"""Remote segments of a partition by their events, as RemoteLogMetadataCache has them."""
+"""Remote segments of a partition derived from its metadata events, as in Kafka's RemoteLogMetadataCache."""
 
 from __future__ import annotations
 
@@ -109,6 +109,6 @@ def test_deleted_partition_has_no_segments_after_deletion_finished() -> None:
 
 
 def test_log_without_leader_epochs_has_no_highest_copied_offset() -> None:
-    """A topic whose creation a power cut has interrupted: the broker used to end its start with a ValueError."""
+    """A power cut during topic creation leaves such a log; it must not fail the start."""
     assert cache_of(segment(0, 9)).highest_offset((), 0) == -1
     assert RemoteLogMetadataCache(PARTITION).highest_offset((), 0) == -1

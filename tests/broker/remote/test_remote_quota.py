@@ -1,4 +1,4 @@
-"""Bytes a second that may be copied or fetched."""
+"""Quota of bytes per second for copies to, and fetches from, remote storage."""
 
 from __future__ import annotations
 

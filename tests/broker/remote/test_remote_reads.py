@@ -1,4 +1,4 @@
-"""Remote reads, restored logs, and what becomes of remote segments when a topic changes, in this process."""
+"""Remote reads, restored logs, and remote segments of changed topics, without a broker process."""
 
 from __future__ import annotations
 

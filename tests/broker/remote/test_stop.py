@@ -1,4 +1,4 @@
-"""A clean stop of a broker's process takes at most ten seconds, whatever its bucket does."""
+"""A clean stop of a broker process takes at most ten seconds even if its bucket does not respond."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 @contextmanager
 def store(answer: bytes | None) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """A server that gives every request this answer, or none, and whether a request has come."""
+    """Run a server that sends `answer`, or nothing, to every request; the event is set by the first one."""
     asked = threading.Event()
     held: list[socket.socket] = []
 

@@ -1,4 +1,4 @@
-"""A start with a remote storage that is missing, empty, another one than before, or set up wrongly."""
+"""Starts with a remote storage that is missing, empty, different from the recorded one, or misconfigured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of a clean directory whose small files are damaged is recovered while other logs are served."""
+"""Background recovery of a log with damaged index or epoch files in a cleanly closed directory."""
 
 from __future__ import annotations
 

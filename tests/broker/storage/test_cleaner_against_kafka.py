@@ -1,5 +1,6 @@
-"""What a real Kafka 4.3.0 made of eight partitions, three times each, and what ours makes of the same ones
-(compaction.tar.xz; tests/interop/compaction.py records it)."""
+"""Compaction of eight partitions, three times each, compared with the files that Kafka 4.3.0 left.
+
+tests/interop/compaction.py recorded compaction.tar.xz."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def test_compacted_segments_equal_those_of_kafka(topic: str, turn: int, recorded
 
 
 def test_recorded_partitions_cover_all_compaction_cases(recorded: Path) -> None:
-    """Merged segments, emptied batches, horizons, tombstones and markers that are gone the next time."""
+    """Merged segments, emptied batches, delete horizons, and tombstones and markers removed by the next cleaning."""
 
     def batches(name: str, topic: str) -> list[plain_decoder.Batch]:
         paths = sorted((recorded / name / f"{topic}-0").glob("*.log"))

@@ -1,4 +1,6 @@
-"""No kernel reads or writes outside its buffers, whatever the bytes say: each buffer ends at a page that faults."""
+"""Compiled kernels neither read nor write outside their buffers, even for malformed bytes.
+
+Each buffer ends at a page whose access ends the process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Names in a log directory that stand for a pipe or for a sparse file of a terabyte: the broker never waits for them,
-and reads no more of them than such a file may have."""
+"""Files of a log directory that are a pipe or a sparse file of a terabyte.
+
+The broker neither blocks on the pipe nor reads more bytes than a file of that kind may have."""
 
 from __future__ import annotations
 

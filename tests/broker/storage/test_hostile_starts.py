@@ -1,5 +1,7 @@
-"""Damaged and hostile directories, tiers and internal topics: the broker starts, serves every healthy partition, names
-the others, and touches nothing outside its directories."""
+"""Starts with damaged or hostile log directories, remote segments and internal topics.
+
+The broker starts, serves every healthy partition, logs the names of the others, and changes nothing outside its
+directories."""
 
 from __future__ import annotations
 

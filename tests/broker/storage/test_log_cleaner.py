@@ -1,4 +1,4 @@
-"""The cleaner of a log manager: which log is next, checkpoints, what it does when something goes wrong."""
+"""The cleaner of a log manager: the order of logs, its checkpoints, and its handling of errors."""
 
 from __future__ import annotations
 
@@ -331,11 +331,8 @@ def test_segment_swap_failing_halfway_takes_the_log_offline_and_the_next_start_c
     assert clean(again)
 
 
-# ---- threads
-
-
 class Owner:
-    """A thread that owns the logs, as the event loop's does."""
+    """A thread that owns the logs, like the event loop thread of a broker."""
 
     def __init__(self):
         self.pool = ThreadPoolExecutor(1, "owner")
@@ -409,7 +406,7 @@ def test_owner_call_raises_the_exception_of_the_function():
 
 
 def test_owner_call_when_the_function_ends_right_after_the_wait_returns_its_result(monkeypatch):
-    """The look whether the function is done comes after a wait that has timed out."""
+    """After a wait that timed out, the caller checks again whether the function has finished."""
     waiting: list[Callable[[], object]] = []
 
     class LateFuture(Future):

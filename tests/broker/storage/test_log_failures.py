@@ -1,4 +1,4 @@
-"""What a log does when its disk, or the system, refuses."""
+"""Errors of the disk and of system calls in one log."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_segment_file_removed_externally_takes_the_log_offline(tmp_path):
 
 @pytest.fixture
 def out_of_descriptors(monkeypatch):
-    """From its call on nothing can be opened; undone by another call."""
+    """A function after whose call every open fails with EMFILE; calling it with False ends that."""
     open_file = os.open
     lacking: list[int] = []
 

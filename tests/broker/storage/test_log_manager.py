@@ -1,4 +1,4 @@
-"""What is there after a start: of a clean directory, of a crashed one, and of a real Kafka's."""
+"""Starts of the log manager over clean and crashed log directories, and over those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_recovery_of_a_log_cut_at_any_byte_keeps_whole_batches_and_producer_sequ
 
 
 def test_start_after_a_crash_at_each_step_of_topic_creation_and_deletion_is_consistent(tmp_path):
-    """Kill points between registry, directories and checkpoints."""
+    """The steps between changes of the registry, the directories and the checkpoints."""
     broker = started(tmp_path / "a")
     steps = [
         lambda: broker.topics.create("orders", 2),
@@ -193,7 +193,7 @@ def test_start_after_a_crash_at_each_step_of_topic_creation_and_deletion_is_cons
 
 
 def test_recreated_topic_after_a_crash_does_not_inherit_the_log_start_offset(tmp_path):
-    """The log start offset of the old one, above the end of the new one, would wipe the new one after a crash."""
+    """The old log start offset is above the new log end, so recovery would delete all records of the new topic."""
     broker = started(tmp_path / "a")
     topic = broker.create("orders")
     broker.append(count=9)
@@ -396,7 +396,7 @@ def started_dirs(path):
 
 
 def test_recovered_log_after_a_clean_shutdown_needs_no_further_recovery(tmp_path):
-    """After recovery and a clean shutdown nothing is left to recover."""
+    """The loader accepts all files that recovery and a clean shutdown have written."""
     broker = started(tmp_path / "a")
     broker.create("orders")
     for _ in range(5):

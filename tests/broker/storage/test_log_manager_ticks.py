@@ -1,4 +1,4 @@
-"""What the log manager does now and then: checkpoints, flushes, retention, files of idle logs."""
+"""Periodic tasks of the log manager: checkpoints, flushes, retention, and closing the files of idle logs."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ YEAR = 365 * 24 * 3_600_000
 
 @pytest.mark.parametrize("jumps", [(YEAR, -YEAR), (-3_600_000,), (-YEAR,)])
 def test_log_manager_tasks_continue_after_the_wall_clock_jumps(tmp_path, jumps):
-    """Intervals and delays go by time that passes: Kafka schedules by System.nanoTime."""
+    """Intervals and delays use the monotonic clock, like System.nanoTime in Kafka."""
     broker = started(tmp_path)
     broker.create("orders", 2, flush_ms=500, retention_ms=-1, file_delete_delay_ms=1000)
     broker.append(count=3)

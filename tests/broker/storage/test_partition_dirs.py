@@ -93,7 +93,7 @@ def test_partition_number_far_above_the_others_does_not_raise_the_count_of_an_un
 
 
 def test_unregistered_topic_gets_the_topic_id_of_any_of_its_directories():
-    """With partition 0's partition.metadata damaged, the other partitions were left alone as another topic's."""
+    """With a damaged partition.metadata of partition 0, the other partitions were treated as those of another topic."""
     found = reconciled(place("new", 0), place("new", 1, B), topics=())
     assert found.changed["new"].id == B
     assert (len(found.serve), found.strays) == (2, [])

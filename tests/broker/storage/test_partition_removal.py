@@ -62,7 +62,7 @@ def test_file_that_cannot_be_removed_is_logged_once_and_others_are_removed(tmp_p
 
 
 def test_renamed_file_is_removed_only_after_its_directory_is_synced(tmp_path, monkeypatch, caplog):
-    """After a power cut an older segment could otherwise come back without those behind it."""
+    """Otherwise an older segment could reappear after a power cut without the later ones."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.log.deleted").write_text("x")

@@ -1,6 +1,6 @@
-"""What has to be on disk before what, so that a power cut leaves each log a prefix of what was acknowledged.
+"""The order of fsyncs that keeps each log a prefix of its acknowledged records after a power cut.
 
-The search in tests/crash_states tries whole workloads; these tests name the single rules.
+tests/crash_states searches the states of whole workloads; each test in this file checks a single rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Producer ids are never given twice, whatever happens in between."""
+"""Assignment of producer IDs: no ID is assigned twice, even after crashes and with damaged files."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_damaged_producer_id_file_is_ignored_if_another_one_is_valid(tmp_path: P
 
 
 def test_producer_ids_assigned_by_another_cluster_are_not_assigned_again(tmp_path):
-    """A mirror's: the whole block is left to whoever gave it out, and that survives a crash."""
+    """Mirrored batches contain such IDs. Their whole block is skipped, even after a crash."""
     ids = ProducerIds([tmp_path])
     assert not ids.may_allocate(-1)
     assert ids.may_allocate(4321)
@@ -134,7 +134,7 @@ def test_producer_ids_assigned_by_another_cluster_are_not_assigned_again(tmp_pat
 
 
 def test_producer_id_invented_by_a_client_does_not_change_assignment(tmp_path):
-    """As Kafka does, whose controller counts ids: it accepts a batch with any."""
+    """Kafka accepts a batch with any ID too: only its controller counts assigned IDs."""
     log = tmp_path / "orders-0"
     log.mkdir()
     entry = ProducerEntry(2**63 - 1, 0, 0, 0, 0, 0, -1, NO_TRANSACTION)
@@ -154,7 +154,7 @@ def test_producer_id_counts_as_assigned_only_below_the_credible_maximum(tmp_path
 
 
 def test_producer_id_file_with_an_implausible_id_is_ignored(tmp_path, caplog):
-    """What an earlier version wrote for an invented id."""
+    """An earlier version of the broker wrote such a file after a batch with an invented ID."""
     (tmp_path / FILE).write_text("0\n9223372036854777000\n")
     log = tmp_path / "orders-0"
     log.mkdir()
@@ -170,7 +170,7 @@ def metadata_batch(offset: int, *values: bytes, attributes: int = 0) -> bytes:
 
 
 def test_producer_ids_begin_above_those_of_kafkas_metadata_log(tmp_path, caplog):
-    """The snapshot, and the log that goes on from it; what comes after damage is not known."""
+    """IDs come from the metadata snapshot and the log after it, up to the first damaged batch."""
     log = tmp_path / "__cluster_metadata-0"
     log.mkdir()
 
@@ -203,7 +203,7 @@ def test_producer_ids_are_assigned_with_a_batch_of_an_invented_id_in_the_log(tmp
 
 
 def test_producer_ids_record_of_kafka_is_decoded():
-    """By Kafka 4.3.0, whose broker had given out 1,178 ids."""
+    """The record is from Kafka 4.3.0, whose broker had assigned 1,178 IDs."""
     value = bytes.fromhex("010f0000000001000000000000001200000000000007d000")
     assert next_producer_id(value) == 2000
     assert next_producer_id(value[:-2]) is None

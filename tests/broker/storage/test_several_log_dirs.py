@@ -1,4 +1,4 @@
-"""Several log directories: where partitions go, and what a directory that fails takes with it."""
+"""Several log directories: placement of new partitions, and the effects of a failed directory."""
 
 from __future__ import annotations
 

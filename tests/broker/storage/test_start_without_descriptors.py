@@ -1,4 +1,4 @@
-"""A start that lacks file descriptors ends, and takes nothing for damaged or lost."""
+"""Start and shutdown without free file descriptors: no file counts as damaged or lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.storage.helpers.managed_logs import content, killed, started
 
 @contextlib.contextmanager
 def no_descriptor_for(name: str) -> Iterator[None]:
-    """While it lasts, files of that name cannot be opened."""
+    """Make every open of a file with this name fail with EMFILE."""
     open_file = os.open
 
     def refuse(path: str | Path, *arguments: int, **named: int) -> int:
@@ -34,7 +34,7 @@ def no_descriptor_for(name: str) -> Iterator[None]:
 
 @pytest.fixture
 def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
-    """Log directories that a start has opened, whether it succeeded or not."""
+    """Log directories opened by all starts, including failed ones."""
     found: list[LogDirectories] = []
 
     def open_log_dirs(*arguments: object) -> LogDirectories:

@@ -204,7 +204,7 @@ def test_topic_registry_without_a_free_descriptor_refuses_the_change_and_keeps_t
 
 
 def test_registry_file_above_the_partition_limit_is_damaged():
-    """The partitions of a topic become paths and objects: a number in a file must not take the memory for 2^31."""
+    """Each partition becomes a path and an object, so a count of 2^31 in a file would exhaust the memory."""
     many = [Topic(name, uuid.uuid4(), MAX_PARTITIONS // 2 + 1) for name in ("a", "b")]
     with pytest.raises(CorruptFile, match=rf"the topics have {MAX_PARTITIONS + 2} partitions"):
         parse_registry(format_registry(RegistryState(1, {topic.name: topic for topic in many})))

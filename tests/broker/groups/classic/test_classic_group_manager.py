@@ -1,4 +1,4 @@
-"""Members that join, sync, beat and leave, over virtual time: who is in, and in which state the group is."""
+"""Classic group members that join, sync, send heartbeats and leave, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a group starts over, and who is in it afterwards."""
+"""Rebalances of a classic group: their causes, and the members afterwards."""
 
 from __future__ import annotations
 

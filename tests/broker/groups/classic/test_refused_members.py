@@ -1,4 +1,4 @@
-"""Who is refused by a group: strangers, members of another generation or kind, and those for whom there is no room."""
+"""Requests that a classic group refuses: unknown members, other generations or protocols, and full groups."""
 
 from __future__ import annotations
 

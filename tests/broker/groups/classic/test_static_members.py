@@ -1,4 +1,4 @@
-"""Members with group.instance.id: they may be away, and come back to what they had."""
+"""Members with group.instance.id: they keep their assignment when they restart within the session timeout."""
 
 from __future__ import annotations
 

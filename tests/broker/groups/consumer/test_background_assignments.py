@@ -1,4 +1,4 @@
-"""An assignment that was computed in the background is dropped where the group has gone on meanwhile."""
+"""Assignments computed in the background are dropped if the group has changed since."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_assignment_is_delayed_until_its_interval_has_passed() -> None:
 
 
 def test_assignment_of_a_large_group_is_computed_in_the_background() -> None:
-    """Members go on with what they have; who leaves meanwhile gets nothing, and a failure begins again."""
+    """Members keep their assignment meanwhile, a member that leaves gets none, and a failed computation is retried."""
     world, waiting = Groups(), []
     world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
     world.topics.set("orders", 4000)

@@ -1,4 +1,4 @@
-"""How much members may subscribe to: names of a whole group, and regular expressions."""
+"""Limits of subscriptions: topic names of a whole group, and regular expressions."""
 
 from __future__ import annotations
 

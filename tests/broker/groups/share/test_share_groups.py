@@ -1,4 +1,4 @@
-"""Members of share groups: who gets which partitions, epochs, and a group that a real Kafka left."""
+"""Share groups: assignments, member epochs, and a group that a real Kafka wrote."""
 
 from __future__ import annotations
 

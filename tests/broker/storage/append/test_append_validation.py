@@ -70,9 +70,6 @@ def rows(data):
     return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in decode_records(bytes(data))]
 
 
-# ---- what goes in as it came
-
-
 @pytest.mark.parametrize("codec", CODEC_IDS)
 @pytest.mark.parametrize("count", [1, 4, 5, 300])
 def test_validation_leaves_a_valid_batch_unchanged(codec, count):
@@ -110,9 +107,6 @@ def test_incomplete_bytes_after_the_batch_are_dropped():
     assert validate(data + sent(3)[:40]).data == data
 
 
-# ---- LogAppendTime
-
-
 @pytest.mark.parametrize("codec", CODEC_IDS)
 def test_log_append_time_sets_type_and_max_timestamp_and_keeps_the_records(codec):
     data = sent(5, codec=codec)
@@ -133,9 +127,6 @@ def test_batch_with_log_append_time_from_a_producer_is_invalid_timestamp(type_):
     error = refused(sent(2, log_append_time=NOW), message_timestamp_type=type_)
     assert error.code == ErrorCode.invalid_timestamp
     assert [record.batch_index for record in error.records] == [0, 1]
-
-
-# ---- compression.type
 
 
 @pytest.mark.parametrize("source", CODEC_IDS)
@@ -168,9 +159,6 @@ def test_offset_deltas_that_are_not_consecutive_are_rewritten(codec):
     assert header(made).codec == codec
     assert [row[0] for row in rows(made.data)] == [0, 1, 2]
     assert [row[1:] for row in rows(made.data)] == [(r.timestamp, b"k", b"v", (("h", b"x"),)) for r in records]
-
-
-# ---- what is refused
 
 
 def test_compressed_batch_above_max_message_bytes_is_refused():
@@ -295,11 +283,8 @@ def test_batch_with_any_truncation_or_flipped_bit_is_refused():
         refused(bytes(changed))
 
 
-# ---- batches of very many records
-
-
 def tiny(count: int, *, key: bytes | None = None, codec: int = NONE, **fields) -> bytes:
-    """`count` equal records of 7 bytes: all with offset delta 0."""
+    """Return a batch of `count` equal records of 7 bytes, all with offset delta 0."""
     record = encoded([V2Record(0, NOW, key, None)], 0, NOW)
     return batch(
         0, [V2Record(0, NOW)], payload=record * count, count=count, last_offset=count - 1, codec=codec, **fields
@@ -308,7 +293,7 @@ def tiny(count: int, *, key: bytes | None = None, codec: int = NONE, **fields) -
 
 @pytest.fixture
 def python_steps():
-    """How many lines of Python a call takes: what is done for each record would show."""
+    """A function that returns how many lines of Python a call runs; work per record would show in the number."""
 
     def counted(function, *arguments, **named):
         steps = 0
@@ -411,9 +396,6 @@ def test_compressed_stream_with_too_many_blocks_is_refused(codec, cut):
             validate(data)
         else:
             assert "more than 10000 pieces" in refused(data).what
-
-
-# ---- Java's varints
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -1,8 +1,8 @@
-"""Batches with a valid CRC whose records lie, through all that reads them: produce, the log's recovery, the reader,
-kafkalog-check and the cleaner. A plain decoder with Java's rules says which are good, and what is in them.
+"""Batches with a valid CRC and malformed records in all their readers: produce, recovery, the offline reader,
+kafkalog-check and the cleaner. A plain decoder with Java's rules decides which batches are valid and what they hold.
 
-What produce accepts, everything else reads the same way. What it refuses is malformed by Java's rules, or breaks one of
-the rules for producers.
+All readers agree on a batch that produce accepts. A batch that produce refuses is malformed by Java's rules, or breaks
+one of the rules for producers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SEEDS = [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed i
 
 @pytest.fixture(params=["plain", "compiled"], autouse=True)
 def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both walks of the produce path on batches of any size."""
+    """Run the test with the compiled and with the Python record walk, on batches of any size."""
     kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
 
 
 def plainly(data: bytes) -> list[Batch] | None:
-    """What Java's rules make of it; None for malformed."""
+    """Decode a batch by Java's rules; return None if it is malformed."""
     try:
         return list(decode_batches(data))
     except Malformed:
@@ -47,7 +47,7 @@ def plainly(data: bytes) -> list[Batch] | None:
 
 
 def produced(data: bytes) -> EncodedBatch | None:
-    """What produce makes of it; None for refused. Another exception passes through."""
+    """Return the batch that produce stores; None if produce refuses it. Other exceptions pass through."""
     try:
         return validate_batch(data, ACCEPT_ALL, NOW)
     except BrokerError:

@@ -1,5 +1,7 @@
-"""Message sets of producers become v2 batches with the same records. What is refused, and as what, is compared with a
-Kafka's answers in tests/broker/old_versions; here is what no client of that scenario could ask."""
+"""Message sets of producers become v2 batches with the same records.
+
+tests/broker/old_versions compares the error codes with those of a real Kafka; this file has the cases that no client
+in that scenario can send."""
 
 from __future__ import annotations
 
@@ -141,7 +143,7 @@ def test_message_set_whose_batch_exceeds_max_message_bytes_is_refused() -> None:
 @settings(max_examples=examples(300))
 @given(data=st.data(), magic=st.sampled_from((0, 1)), codec=st.sampled_from((NONE, GZIP)))
 def test_damaged_message_set_gives_a_readable_batch_or_an_error(data: st.DataObject, magic: int, codec: int) -> None:
-    """Inside of a wrapper too, where the CRC does not stand in front of the damage."""
+    """Within a wrapper, the CRC does not reveal the damage of its messages."""
     inner = bytearray(message_set(magic, [LegacyRecord(n, b"key", b"value", NOW) for n in range(3)]))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(inner) - 1))
@@ -170,7 +172,7 @@ def framed(frame: bytes, magic: int = 1) -> bytes:
 
 @pytest.mark.parametrize("store_size", [False, True])
 def test_lz4_frame_header_checksum_is_checked_in_v1_and_ignored_in_v0(store_size: bool) -> None:
-    """What the lz4 library writes is right, and one bit of it is not. In v0 nobody looks at it (KAFKA-3160)."""
+    """A frame with one flipped bit is refused. In v0 the checksum is ignored (KAFKA-3160)."""
     inner = message_set(1, [LegacyRecord(0, b"k", b"v" * 50, NOW)])
     frame = bytearray(lz4.frame.compress(inner, store_size=store_size, block_linked=False))
     assert made(framed(bytes(frame))).records[0].value == b"v" * 50

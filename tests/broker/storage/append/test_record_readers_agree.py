@@ -1,7 +1,7 @@
-"""One batch, all who read records: whoever takes it, and whoever refuses it.
+"""All readers of records accept or refuse the same batches.
 
-Batches are changed and sealed again, so that their CRC is valid. The oracle is the plain decoder, which has the rules
-of Java's DefaultRecord.readFrom and shares no code with the package.
+The tests change batches and then correct their CRC. The expected result comes from the plain decoder, which has the
+rules of Java's DefaultRecord.readFrom and shares no code with the package.
 """
 
 from __future__ import annotations

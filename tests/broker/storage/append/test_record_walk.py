@@ -32,14 +32,14 @@ records = st.lists(
 
 @pytest.fixture(params=["plain", "compiled"])
 def walk(request, monkeypatch):
-    """Both walks on batches of any size."""
+    """Run the test with the compiled and with the Python record walk, on batches of any size."""
     kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
     return walk_records
 
 
 def both(data, count, base=BASE):
-    """What each of the walks says: facts, or the error's text."""
+    """Return the result of each walk: the facts, or the text of its error."""
     kernel_loading.load_kernel()
     answers = []
     for limit in (10**9, -1):
@@ -137,7 +137,7 @@ def test_small_batch_is_validated_without_numba():
 
 
 def test_compiled_record_walk_is_loaded_without_the_numba_compiler():
-    """What only compiling needs of Numba is 70 modules, 0.4 s in which others wait for the interpreter, and 15 MB."""
+    """The compiler part of Numba takes memory, and its import would block the interpreter for other requests."""
     code = (
         "import sys\n"
         "from kafkalog_broker.storage.append.kernel_loading import load_kernel\n"

@@ -32,7 +32,7 @@ def test_event_loop_budgets_have_the_measured_values() -> None:
 
 
 def sized(codec: int, size: int, count: int = 1) -> memoryview:
-    """A batch as far as its size, codec and record count go."""
+    """Return bytes with the size, codec and record count of such a batch."""
     data = bytearray(size)
     data[layout.ATTRIBUTES_AT + 1] = codec
     data[layout.RECORDS_AT - 4 : layout.RECORDS_AT] = count.to_bytes(4, "big", signed=True)
@@ -73,7 +73,7 @@ def test_bytes_without_a_batch_are_left_to_validation(data):
 
 
 def too_long(data: bytes, **config: object) -> None:
-    """The event loop gives the batch back; a thread finds it good."""
+    """Assert that the event loop declines the batch and that a thread accepts it."""
     budget = event_loop_budget(memoryview(data))
     assert budget is not None
     with pytest.raises(TakesTooLong):

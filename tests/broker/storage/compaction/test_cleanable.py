@@ -82,7 +82,7 @@ def test_checkpoint_outside_the_log_is_reset_to_the_log_start_offset(checkpoint,
 
 
 def test_segment_with_the_checkpoint_inside_counts_as_clean_and_dirty():
-    """As Kafka does: it is read for its dirty records and written for its clean ones."""
+    """Matches Kafka: the segment is read for its dirty records and rewritten for its clean ones."""
     found, _ = part(log(*FOUR, checkpoint=150))
     assert (found.clean_bytes, found.dirty_bytes) == (200, 200)
 

@@ -1,4 +1,4 @@
-"""Tombstones, empty batches and transaction markers: how long compaction keeps what only says that something ended."""
+"""How long compaction keeps tombstones, empty batches and transaction markers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_transaction_index_of_a_merged_segment_has_the_entries_of_all_its_source
 
 
 def test_tombstone_with_the_maximum_delete_retention_is_kept(tmp_path):
-    """delete.retention.ms may be 2^63-1; a time beyond int64 is never."""
+    """With delete.retention.ms=2^63-1 the delete horizon exceeds int64, so it is limited to the maximum."""
     log = compacted_log(tmp_path, delete_retention_ms=2**63 - 1)
     append(log, (b"a", b"1"), (b"a", None))
     append(log, (b"b", b"1"))

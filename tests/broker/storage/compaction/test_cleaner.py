@@ -1,4 +1,4 @@
-"""Which records compaction keeps, and where they lie afterwards."""
+"""Records that compaction keeps, and the segments that it writes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Random histories, compacted again and again, with a kill at every step of it: what our loader makes of the directory,
-and what an offline reader sees in it at that moment, against a model that never forgets."""
+"""Random histories that are compacted repeatedly, with a kill at every step.
+
+The records after recovery, and those that an offline reader sees at the time of the kill, are compared with a model
+that keeps every record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction meets damage, an end that comes too early, and records that nobody can read."""
+"""Compaction of damaged and unreadable batches, and aborted cleanings."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ LENGTH_OF_SIX_BYTES = b"\x82\x80\x80\x80\x80\x00"  # 1, in more bytes than Java 
 
 
 def append_as_it_is(log, payload: bytes, count: int, codec: int) -> None:
-    """A batch that an earlier broker took."""
+    """Append a batch without validation, as an earlier broker may have accepted it."""
     made = batch(0, [V2Record(0, NOW)], last_offset=count - 1, count=count, payload=payload, codec=codec)
     log.append_batch(made, NOW)
 

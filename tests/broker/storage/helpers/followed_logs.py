@@ -1,4 +1,4 @@
-"""A leader's log with a history of its own, and logs that follow it without a network between them."""
+"""A leader log with a random history, and follower logs that copy it without a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 class Leader:
-    """A log that is written to at random: plain batches, idempotent producers, transactions, new leader epochs."""
+    """A log with random plain batches, idempotent producers, transactions and new leader epochs."""
 
     def __init__(self, directory: Path, chance: random.Random, epoch: int = 0) -> None:
         self.log = new_log(directory, **SMALL)

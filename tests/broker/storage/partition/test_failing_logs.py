@@ -1,4 +1,4 @@
-"""Whatever one log raises is its own failure."""
+"""Exceptions in one log: they take only that log offline."""
 
 from __future__ import annotations
 

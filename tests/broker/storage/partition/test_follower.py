@@ -1,4 +1,4 @@
-"""A log that follows another one: what it appends, refuses and knows of it; its bounds; where two logs part."""
+"""Follower logs: appends of fetched batches, their high watermark, and truncation after divergence."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def files(directory):
 
 @pytest.mark.parametrize("golden", LOGS, ids=str)
 def test_follower_of_a_kafka_log_writes_the_same_files(golden, tmp_path):
-    """Segment by segment, in answers of several sizes: .log and the three indexes byte for byte, gaps of compaction
-    too."""
+    """Compare .log and the three index files byte for byte, with fetch responses of several sizes and offset gaps."""
     config = log_config(index_interval_bytes=512 if golden.topic.startswith(DENSE) else 4096)
     start = int(golden.segments()[0].stem)
     log = create_log(
@@ -138,7 +137,7 @@ def test_batch_below_log_end_offset_is_refused_and_changes_nothing(tmp_path):
 
 
 def test_follower_accepts_a_first_batch_that_begins_below_the_log_start_offset(tmp_path):
-    """The leader's records were deleted up to the middle of a batch, which it sends whole."""
+    """After DeleteRecords up to the middle of a batch, the leader still sends that batch whole."""
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(15)
     gone = follower.append(window(records(10, 10, leader_epoch=4), records(20, leader_epoch=4)), NOW)
@@ -256,7 +255,7 @@ def test_truncation_offset_of_diverged_logs(answer, end, why, tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_follower_after_an_unclean_election_equals_the_new_leader(seed, tmp_path):
-    """Two logs with a common beginning, each with epochs of its own afterwards; asked as OffsetForLeaderEpoch asks."""
+    """Two logs share a prefix and then have different epochs; the follower queries OffsetForLeaderEpoch."""
     chance = random.Random(seed)
     old = Leader(tmp_path / "old", chance)
     old.write(40)

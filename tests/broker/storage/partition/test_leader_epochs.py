@@ -1,4 +1,4 @@
-"""Cases of LeaderEpochFileCacheTest."""
+"""Leader epoch cache of one log, with the cases of Kafka's LeaderEpochFileCacheTest."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_epoch_entries_out_of_order_are_dropped_on_load(tmp_path):
     ],
 )
 def test_diverging_epoch_of_a_diverged_client_log_is_its_last_common_epoch(tmp_path, offset, last_epoch, expected):
-    """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
+    """Matches Kafka's Partition.readRecords; tests/interop/test_diverging_epochs.py compares with a real Kafka."""
     log = new_log(tmp_path)
     data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
     Follower(log).append(parse_fetched_batches(memoryview(data)), NOW)

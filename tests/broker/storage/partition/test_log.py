@@ -1,4 +1,4 @@
-"""A log's own life: appends, transactions, fetches, leader epochs, subscribers, its end."""
+"""One log: appends, transactions, reads, leader epochs, subscribers and close."""
 
 from __future__ import annotations
 

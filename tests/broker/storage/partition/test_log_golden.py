@@ -1,9 +1,9 @@
-"""The batches of golden partitions, sent again through validation and append: the files are those that Kafka wrote.
+"""Batches of golden partitions, validated and appended again: the files equal those that Kafka wrote.
 
-What a producer had sent is made of a batch in the log by taking back what the broker stamped: base offset, leader
-epoch and, for LogAppendTime, type and max timestamp. The clock stands where the broker's stood.
+The tests restore each batch as the producer sent it by removing the fields that the broker set: base offset, leader
+epoch and, for LogAppendTime, timestamp type and max timestamp. The clock has the time of the original append.
 
-Differences that are no defects, and how the test treats them:
+Accepted differences:
 - leader-epoch-checkpoint: Kafka raises the epoch when a broker becomes leader again, at its restart before the copy was
   taken. That is an entry at the log end offset, which only such a restart makes; it is left out of the comparison.
 - deleted-prefix: its first segment and their snapshots went with DeleteRecords, which is done here too.

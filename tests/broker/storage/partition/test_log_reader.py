@@ -1,4 +1,4 @@
-"""Reading at any offset, with any limits, gives what was appended; lookups by time give what a full scan gives."""
+"""Reads at any offset and limit return the appended batches; timestamp lookups equal a full scan."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_offset_for_timestamp_equals_a_full_scan(batches, config, start, closed)
 
 @pytest.mark.parametrize("golden", golden_logs(crashed=False), ids=str)
 def test_kafka_log_is_read_from_every_offset(golden, tmp_path, golden_copy):
-    """Old formats, gaps that compaction left, several segments, a log start offset inside of one."""
+    """The logs have legacy formats, offset gaps of compaction, several segments, or a start offset within one."""
     directory = golden_copy(golden.release, golden.name) / golden.name
     request = LoadRequest(directory=directory, clean=True, log_start_offset=golden.log_start_offset)
     log = Log(TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), log_config(), load_log(request), NOW)

@@ -1,4 +1,4 @@
-"""When a log rolls a segment, flushes it, and lets it go."""
+"""Segments of a log: roll, flush, retention, preallocation."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_segment_jitter_stays_below_max_compaction_lag_ms(tmp_path):
 
 
 def test_offset_index_has_an_entry_every_megabyte_despite_a_larger_interval(tmp_path):
-    """A look-up goes through what lies between two entries, while others wait."""
+    """A lookup scans the batches between two entries in the event loop, so their distance is limited."""
     log = new_log(tmp_path, index_interval_bytes=2**31 - 1)
     for _ in range(34):
         log.append(validated(size=100_000), NOW)

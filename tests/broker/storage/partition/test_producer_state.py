@@ -15,7 +15,7 @@ DAY = 86_400_000
 
 
 def data(sequence, offset, *, count=1, pid=7, epoch=0, transactional=False, timestamp=NOW, attributes=0):
-    """The header of a batch, and that it is no marker."""
+    """Return the header of a data batch and None, as it has no marker."""
     attributes |= layout.ATTRIBUTE_TRANSACTIONAL if transactional else 0
     last = offset + count - 1
     return BatchHeader(
@@ -29,7 +29,7 @@ def marker(kind, offset, *, coordinator_epoch=0, version=0, **fields):
 
 
 def append(state, batch):
-    """As a log does it."""
+    """Check and apply a batch as `Log.append` does; return the duplicate or the aborted transaction, if any."""
     known = state.check_append(*batch)
     return known if known is not None else state.apply(*batch)
 
@@ -43,9 +43,6 @@ def code_of(state, batch):
 @pytest.fixture
 def state():
     return ProducerState()
-
-
-# ---- sequences
 
 
 def test_duplicate_is_detected_among_the_last_five_batches_only(state):
@@ -110,9 +107,6 @@ def test_producers_have_independent_sequences(state):
     assert append(state, data(0, 1, pid=2)) is None
 
 
-# ---- expiry and snapshots
-
-
 def test_producers_expire_unless_their_transaction_is_open(state):
     append(state, data(0, 0, pid=1))
     append(state, data(0, 1, pid=2, transactional=True))
@@ -138,9 +132,6 @@ def test_open_transaction_is_restored_from_a_producer_snapshot(state):
     loaded.load(state.entries(), 6)
     assert loaded.first_unstable_offset(6) == 5
     assert append(loaded, marker(ControlType.ABORT, 6)) == AbortedTransaction(7, 5, 6, 7)
-
-
-# ---- transactions
 
 
 def test_first_unstable_offset_is_that_of_the_oldest_open_transaction(state):
@@ -193,9 +184,6 @@ def test_control_batch_without_a_marker_changes_no_producer(state):
     assert append(state, data(-1, 0, attributes=layout.ATTRIBUTE_CONTROL)) is None
     assert state.producers() == []
     assert state.end_offset == 1
-
-
-# ---- transactions of the second version (KIP-890)
 
 
 def second_version_marker(kind, offset, *, epoch, coordinator_epoch=0):

@@ -1,5 +1,4 @@
-"""Readers of a log whose segments compaction replaces under them: consumers' fetches in other threads, and the offline
-reader, which knows nothing of the broker."""
+"""Reads while compaction replaces segments: fetches in other threads, and the offline reader without the broker."""
 
 from __future__ import annotations
 
@@ -123,7 +122,7 @@ def test_cached_position_of_a_replaced_segment_is_not_used_for_the_new_one(tmp_p
 
 
 class Watcher:
-    """Calls `look` before every rename: the names that a reader may meet while a swap is going on."""
+    """Calls `look` before every rename, so that it sees each set of names that exists during a replacement."""
 
     def __init__(self, look):
         self.look = look
@@ -171,7 +170,7 @@ def test_offline_reader_sees_every_latest_record_at_every_step_of_a_segment_repl
 
 
 def test_offline_scan_that_began_before_a_segment_replacement_continues_after_it(tmp_path):
-    """Rows that it has given and those that come: every latest record once, in order, nothing that was never there."""
+    """Rows read before and after: every latest record once and in order, and no record that was never written."""
     for stop in range(1, 40, 6):
         log = compacted_log(tmp_path / str(stop), **SETTINGS)
         latest = write(log, 60, 6, random.Random(stop))

@@ -92,7 +92,7 @@ def test_retention_deletes_no_segment_at_or_above_the_high_watermark(hw, count):
 
 
 def test_retention_bytes_is_applied_before_retention_ms():
-    """What size has taken is not counted against retention.bytes again, and age goes on after it."""
+    """Segments deleted by size are not counted again, and retention.ms applies to the remaining ones."""
     assert decided(policy=retention(UNLIMITED, 150)).count == 1
     assert decided(policy=retention(2 * DAY - 1, 150)).count == 2
     young = [Segment(0, 100, NOW), Segment(10, 100, NOW - 2 * DAY), Segment(20, 50, NOW)]

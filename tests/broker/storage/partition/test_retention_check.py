@@ -10,7 +10,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, v
 
 @pytest.mark.parametrize("seed", range(40))
 def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
-    """Of closed logs as they lie on disk, against segments_to_delete."""
+    """Compare may_be_due, which reads closed logs from disk, with segments_to_delete."""
     rng = random.Random(seed)
     log = new_log(tmp_path)
     for _ in range(rng.randrange(4)):

@@ -1,4 +1,4 @@
-"""Offsets by timestamp: exact in every format, and no batch is decompressed twice for one question."""
+"""Offsets by timestamp: exact in every format, with at most one decompression of a batch per lookup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyReco
 
 
 def loaded(directory, data, **loading):
-    """A log with these bytes in its only segment, as an old broker left it: without indexes."""
+    """Load a log with these bytes in its only segment, without indexes, as an old broker left it."""
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(data)
     request = LoadRequest(directory=directory, clean=False, **loading)
@@ -41,7 +41,7 @@ def in_format(magic, codec, made, **fields):
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4])
 def test_timestamp_lookup_finds_the_exact_legacy_message_even_inside_a_wrapper(tmp_path, codec):
-    """A wrapper of times 20 to 22 that was asked for 21 gave its last time with its lowest offset."""
+    """For a wrapper with timestamps 20 to 22, a lookup of 21 once returned the last timestamp with the first offset."""
     first, second = records(0, NOW, NOW + 5, NOW + 3), records(10, NOW + 20, NOW + 22, NOW + 21)
     log = loaded(tmp_path / "log", in_format(1, codec, first) + in_format(1, codec, second))
     told = {r.offset: r.timestamp for r in first + second}
@@ -86,7 +86,7 @@ def test_timestamp_lookup_in_a_compacted_wrapper_keeps_the_original_offsets(tmp_
 
 @pytest.fixture
 def decompressions(monkeypatch):
-    """How often records were decompressed."""
+    """Calls of decompress_records; their number is that of decompressions."""
     calls = []
     really = decompression.decompress_records
 

@@ -1,4 +1,4 @@
-"""A truncated log is the log that never had the rest; a kill on the way leaves a beginning of it, and no more."""
+"""Truncation: the log equals one that never had the removed records; a kill at any step leaves a prefix of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def starts(leader):
 
 
 def never_longer(leader, directory, end):
-    """A follower that was given only what lies below `end`."""
+    """A follower that has only ever received the batches below `end`."""
     log, follower = new_follower(directory)
     copy(leader, follower, log, up_to=end)
     return log
@@ -102,7 +102,7 @@ def follower_snapshots(log):
 
 
 def findings(log):
-    """What kafkalog-check finds."""
+    """Return the findings of kafkalog-check."""
     found = Findings()
     PartitionCheck(PartitionLog(PartitionLocation("orders", 0, str(log.directory))), found, True, lambda _: None).run()
     return found.kept
@@ -148,7 +148,7 @@ def test_truncation_of_a_marker_reopens_its_transaction(tmp_path):
 
 
 def test_reader_during_truncation_sees_the_old_log_or_the_new_one(tmp_path):
-    """At every change of a file: what is read is a beginning of the log, whole batches, never an error."""
+    """At every change of a file, a read returns whole batches of a prefix of the log and raises no error."""
     leader = Leader(tmp_path / "leader", random.Random(1))
     leader.write(60)
     log, follower = new_follower(tmp_path / "follower")
@@ -170,7 +170,7 @@ def test_reader_during_truncation_sees_the_old_log_or_the_new_one(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_kill_at_any_step_of_a_truncation_leaves_a_prefix_of_the_log(seed, tmp_path):
-    """Appending, truncating and beginning anew; each copy is recovered, then goes on following."""
+    """Kill a follower that appends, truncates and restarts; each copy is recovered and continues to follow."""
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
     leader.write(50)

@@ -1,4 +1,4 @@
-"""An offset index is a hint: a wrong one costs time, never records."""
+"""Wrong offset indexes: reads become slower but still return all records."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_fetch_of_a_batch_with_too_large_an_offset_is_an_error_at_the_next_batch
 
 
 def test_fetch_of_legacy_messages_that_ends_at_an_index_entry_returns_the_next_offset(tmp_path: Path) -> None:
-    """A message in format v0 or v1 does not tell its first offset, which the next fetch would begin at."""
+    """A message in format v0 or v1 does not contain its first offset, at which the next fetch would begin."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     records = [LegacyRecord(offset, b"k", bytes(90), NOW) for offset in range(40)]

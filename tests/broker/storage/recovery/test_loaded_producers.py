@@ -1,4 +1,4 @@
-"""Producers and transactions that a log finds again when it is loaded."""
+"""Producer state and transactions that loading a log restores."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_producers_expire_when_the_log_is_loaded(tmp_path):
 
 
 def test_replay_of_many_producers_in_one_window_keeps_their_last_five_batches(tmp_path, monkeypatch):
-    """The shortcut of `replay` gives what taking in every batch gives."""
+    """`replay` skips batches that cannot matter; the result equals that of applying every batch."""
     import random
 
     from kafkalog_broker.storage.partition import producer_replay
@@ -101,7 +101,7 @@ def test_replay_of_many_producers_in_one_window_keeps_their_last_five_batches(tm
 
 
 def test_loader_writes_missing_producer_snapshots(tmp_path):
-    """Not scanned, as in Kafka: it was closed cleanly. After a crash it is not scanned from its beginning either."""
+    """A cleanly closed log is not scanned, as in Kafka; the new snapshots also shorten the scan after a later crash."""
     directory = write_log(tmp_path / "t-0", [records(0)], [records(1)], [records(2)], padded=False)
     load_log(request(directory, clean=True))
     assert sorted(int(path.stem) for path in directory.glob("*.snapshot")) == [1, 2, 3]

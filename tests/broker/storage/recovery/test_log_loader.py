@@ -1,4 +1,4 @@
-"""What loading a log makes of its files: after a clean stop, after a crash, and as Kafka's own recovery did."""
+"""Loading a log after a clean shutdown and after a crash, compared with Kafka's recovery."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def golden_manifest_end(golden):
 
 
 def test_recovery_keeps_the_files_of_valid_indexes(tmp_path):
-    """Of 10,000 logs that a start checks after a crash nearly all are whole: two new files for each take long."""
+    """Nearly all logs are intact after a crash, and writing two new files for each would delay the start."""
     directory = write_log(tmp_path / "t-0", [records(offset, 5, size=900) for offset in range(0, 60, 5)])
     load_log(request(directory))
     indexes = sorted(directory.glob("*index"))
@@ -252,7 +252,7 @@ def test_loader_rebuilds_a_damaged_epoch_checkpoint_from_the_whole_log(tmp_path,
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0"])
 def test_recovery_truncates_at_an_unreadable_control_record(tmp_path, key, caplog):
-    """Its CRC is valid. Kafka throws InvalidRecordException, and cuts there (LogSegment.recover)."""
+    """The batch has a valid CRC. Kafka throws InvalidRecordException and truncates there (LogSegment.recover)."""
     unreadable = batch(
         2, [V2Record(2, NOW, key, bytes(6))], attributes=TRANSACTIONAL | 0x20, producer_id=5, producer_epoch=0
     )

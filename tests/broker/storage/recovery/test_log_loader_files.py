@@ -63,7 +63,7 @@ def test_loader_replaces_segments_by_those_of_a_finished_cleaning():
 
 
 def test_crash_at_any_step_of_loader_cleanup_gives_the_same_log(tmp_path):
-    """Each step is one removal or rename: after each the directory is looked at anew."""
+    """Each step is one removal or rename; after each one, a new start lists the directory again."""
     data = {
         base: b"".join(batch(offset, [V2Record(offset, 1)]) for offset in range(base, end))
         for base, end in ((0, 4), (4, 9), (9, 12))
