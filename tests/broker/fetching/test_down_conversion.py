@@ -50,7 +50,7 @@ def test_down_conversion_of_a_stored_message_set_returns_the_sent_messages(
     log = new_log(tmp_path_factory.mktemp("log"))
     sent: list[LegacyRecord] = []
     for records, codec in sets:
-        numbered = [LegacyRecord(n, one.key, one.value, one.timestamp) for n, one in enumerate(records)]
+        numbered = [LegacyRecord(n, record.key, record.value, record.timestamp) for n, record in enumerate(records)]
         data = message_set(magic, numbered) if codec == NONE else wrapper(magic, codec, numbered)
         made = validate_message_set(memoryview(data), log.config, NOW)
         assert made is not None
@@ -60,7 +60,9 @@ def test_down_conversion_of_a_stored_message_set_returns_the_sent_messages(
     for version in (0, 1, 2, 3):
         as_v1 = magic == 1 and version >= 2
         assert [(r.offset, r.key, r.value, r.timestamp) for r in records_of(log, version, offset, most)] == [
-            (n, one.key, one.value, one.timestamp if as_v1 else -1) for n, one in enumerate(sent) if n >= offset
+            (n, record.key, record.value, record.timestamp if as_v1 else -1)
+            for n, record in enumerate(sent)
+            if n >= offset
         ]
     log.discard()
 
@@ -82,7 +84,7 @@ def test_down_conversion_drops_headers_and_keeps_other_fields(tmp_path: Path, co
 def test_down_conversion_keeps_log_append_time(tmp_path: Path, codec: int) -> None:
     log = new_log(tmp_path, message_timestamp_type="LogAppendTime")
     append(log, some(3), codec=codec)
-    assert [(one.timestamp, one.timestamp_type) for one in records_of(log, 2)] == [(NOW, 1)] * 3
+    assert [(record.timestamp, record.timestamp_type) for record in records_of(log, 2)] == [(NOW, 1)] * 3
     log.discard()
 
 
@@ -93,9 +95,9 @@ def test_down_conversion_omits_markers_and_aborted_records_and_keeps_offsets(tmp
     transaction(log, ControlType.ABORT, sequence=2)  # 3, 4, marker 5
     append(log, some(1))  # 6
     transaction(log, ControlType.COMMIT, sequence=4)  # 7, 8, marker 9
-    assert [one.offset for one in records_of(log, version)] == [0, 1, 6, 7, 8]
-    assert [one.offset for one in records_of(log, version, 2)] == [6, 7, 8]
-    assert [one.offset for one in records_of(log, version, 4)] == [6, 7, 8]
+    assert [record.offset for record in records_of(log, version)] == [0, 1, 6, 7, 8]
+    assert [record.offset for record in records_of(log, version, 2)] == [6, 7, 8]
+    assert [record.offset for record in records_of(log, version, 4)] == [6, 7, 8]
     assert data_of(log, version, 9) == b""
     log.discard()
 
@@ -106,7 +108,7 @@ def test_down_conversion_includes_records_of_open_transactions(tmp_path: Path) -
         0, some(2), leader_epoch=-1, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0
     )
     log.append(validate_batch(made, log.config, NOW), NOW)
-    assert [one.offset for one in records_of(log, 2)] == [0, 1]
+    assert [record.offset for record in records_of(log, 2)] == [0, 1]
     log.discard()
 
 
@@ -135,8 +137,8 @@ def test_down_conversion_keeps_gaps_between_relative_offsets(tmp_path: Path, cod
     """Compaction leaves such gaps."""
     kept = [OLD[1], OLD[4], OLD[5]]
     log = log_of(tmp_path / "log", (0, wrapper(1, codec, kept, relative_to=0)))
-    assert [one.offset for one in records_of(log, 0)] == [1, 4, 5]
-    assert [one.offset for one in records_of(log, 0, 3)] == [4, 5]
+    assert [record.offset for record in records_of(log, 0)] == [1, 4, 5]
+    assert [record.offset for record in records_of(log, 0, 3)] == [4, 5]
     log.discard()
 
 
@@ -159,7 +161,7 @@ def test_down_conversion_pauses_at_its_time_limit_and_resumes_at_the_next_offset
         append(log, some(1), codec=GZIP)
     found = convert(log, ConversionRequest(0, 10, 1, 1 << 20, OversizedFirst.OMIT))
     assert (found.next_offset, found.is_full) == (1, False)
-    assert [one.offset for one in records_of(log, 2)] == list(range(10))
+    assert [record.offset for record in records_of(log, 2)] == list(range(10))
     log.discard()
 
 
@@ -185,6 +187,6 @@ def test_down_conversion_reads_plain_messages_and_wrappers_in_one_segment(tmp_pa
     log = log_of(tmp_path / "log", (0, data))
     append(log, some(2), codec=SNAPPY)
     for version in (0, 1, 2, 3):
-        assert [one.offset for one in records_of(log, version)] == list(range(8))
-        assert [one.offset for one in records_of(log, version, most=150)] == list(range(8))
+        assert [record.offset for record in records_of(log, version)] == list(range(8))
+        assert [record.offset for record in records_of(log, version, most=150)] == list(range(8))
     log.discard()

@@ -40,7 +40,7 @@ class Polls:
     def __enter__(self):
         self.process.__enter__()
         self.broker = self.process.broker
-        self.broker.fetcher.polls.clock = lambda: 0.0  # a look that takes long on a busy machine puts the next one off
+        self.broker.fetcher.polls.clock = lambda: 0.0  # otherwise a slow check on a busy machine delays the next one
         for topic in ("t", "u"):
             topics: Any = [
                 {"name": topic, "num_partitions": 2, "replication_factor": -1, "assignments": [], "configs": []}
@@ -141,23 +141,23 @@ def polls(tmp_path, monkeypatch):
         yield polls
 
 
-def counted_looks(monkeypatch):
+def record_checks(monkeypatch):
     """Return a list that gets the number of waiting fetches for each later check of a log's waiting fetches."""
-    looks, look = [], long_poll._PollsOfLog._check
+    checks, check = [], long_poll._PollsOfLog._check
 
     def counting(polls):
-        looks.append(len(polls._waiting_for_bytes) + len(polls._waiting_for_lso))
-        look(polls)
+        checks.append(len(polls._waiting_for_bytes) + len(polls._waiting_for_lso))
+        check(polls)
 
     monkeypatch.setattr(long_poll._PollsOfLog, "_check", counting)
-    return looks
+    return checks
 
 
 def test_fetch_with_a_repeated_partition_reads_it_once_at_its_last_offset(polls):
     size = polls.append()
     polls.append()
-    asked = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
-    assert polls.answer(polls.begin(asked)) == [("t", 0, size), ("t", 1, 0)]
+    partitions = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
+    assert polls.answer(polls.begin(partitions)) == [("t", 0, size), ("t", 1, 0)]
     assert polls.reads == 2
 
 
@@ -165,52 +165,52 @@ def test_append_below_min_bytes_rereads_no_waiting_fetch(polls, monkeypatch):
     """Rereading for every waiting fetch would make each append slow when thousands of fetches wait."""
     begun = [polls.begin([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=600) for _ in range(20)]
     assert polls.reads == 60
-    looks = counted_looks(monkeypatch)
+    checks = record_checks(monkeypatch)
     for _ in range(50):
         polls.append()
         polls.turn()
     assert polls.reads == 60
-    assert looks == [20] * 50  # of the log that moved only, and each poll once
+    assert checks == [20] * 50  # only of the log with the append, and each fetch once
     polls.end(*begun)
     assert len(polls.broker.fetcher.polls) == 0
 
 
 def test_waiting_fetch_responds_when_an_append_reaches_min_bytes(polls):
-    one = polls.append()
-    begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * one)
+    batch_size = polls.append()
+    begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * batch_size)
     reads = polls.reads
     polls.append("u", 1)
     polls.turn()
-    polls.append("u", 0)  # not one of the poll's
+    polls.append("u", 0)  # the fetch does not read this partition
     polls.turn()
     assert not begun[1].done()
     assert polls.reads == reads
     polls.append()
-    assert polls.answer(begun) == [("t", 0, 2 * one), ("u", 1, one)]
+    assert polls.answer(begun) == [("t", 0, 2 * batch_size), ("u", 1, batch_size)]
     assert polls.reads == reads + 2
 
 
 def test_fetch_with_min_bytes_above_max_bytes_waits_for_max_bytes(polls):
     """KafkaApis.handleFetchRequest: fetchMinBytes = min(minBytes, fetchMaxBytes)."""
-    one = polls.append()
-    begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * one)
+    batch_size = polls.append()
+    begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * batch_size)
     polls.append()
     polls.turn()
     assert not begun[1].done()
     polls.append()
-    assert polls.answer(begun) == [("t", 0, 3 * one)]
+    assert polls.answer(begun) == [("t", 0, 3 * batch_size)]
 
 
 def test_append_above_partition_max_bytes_wakes_no_fetch(polls):
-    one = polls.append()
+    batch_size = polls.append()
     polls.append()
-    begun = polls.begin([("t", 0, 0)], min_bytes=2 * one, limit=one)
+    begun = polls.begin([("t", 0, 0)], min_bytes=2 * batch_size, limit=batch_size)
     reads = polls.reads
     for _ in range(5):
         polls.append()
         polls.turn()
     assert (polls.reads, begun[1].done()) == (reads, False)
-    polls.log().delete_records(2)  # but what happens to the log does
+    polls.log().delete_records(2)  # a deletion completes the fetch
     assert polls.answer(begun) == [("t", 0, "offset_out_of_range")]
 
 
@@ -251,24 +251,24 @@ def test_slow_check_of_waiting_fetches_delays_the_next_check(polls, monkeypatch)
     now = [1000.0]
 
     def clock():
-        now[0] += 100  # what a look takes; no other time passes
+        now[0] += 100  # duration of a check; no other time passes
         return now[0]
 
     monkeypatch.setattr(polls.broker.fetcher.polls, "clock", clock)
-    looks = counted_looks(monkeypatch)
-    one = polls.append()
-    begun = [polls.begin([("t", 0, 1)], min_bytes=100 * one) for _ in range(3)]
+    checks = record_checks(monkeypatch)
+    batch_size = polls.append()
+    begun = [polls.begin([("t", 0, 1)], min_bytes=100 * batch_size) for _ in range(3)]
     for _ in range(100):
         polls.append()
         now[0] = 1000.0
     polls.turn()
-    assert looks == [3]
+    assert checks == [3]
     assert not any(task.done() for _, task in begun)
     (waiting,) = polls.broker.fetcher.polls._waiting.values()
     assert waiting._delayed_check.when() - polls.process._loop.time() > 800
     waiting._check()
     for poll in begun:
-        assert polls.answer(poll) == [("t", 0, 100 * one)]
+        assert polls.answer(poll) == [("t", 0, 100 * batch_size)]
 
 
 @pytest.mark.parametrize(("session_epoch", "read"), [(-1, 0), (0, 96)])
@@ -283,8 +283,8 @@ def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, 
             await super().next()
 
     monkeypatch.setattr(fetch_api, "TimeSlice", Short)
-    asked = [("x", n, 0) for n in range(96)]
-    begun = polls.begin(asked, min_bytes=0, session_epoch=session_epoch)
+    partitions = [("x", n, 0) for n in range(96)]
+    begun = polls.begin(partitions, min_bytes=0, session_epoch=session_epoch)
     polls.turn(500)
     answer = polls.answer(begun)
     assert answer == [("x", n, "unknown_topic_or_partition") for n in range(96)]
@@ -313,8 +313,8 @@ def test_fetch_with_more_partitions_than_a_session_holds_has_no_session_and_clos
     monkeypatch.setattr(fetch_api, "MAX_PARTITIONS", 2)
     polls.answer(polls.begin([("t", 0, 0), ("t", 1, 0)], min_bytes=0, session_epoch=0))
     (session_id,) = polls.broker.fetcher.sessions._sessions
-    asked = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
-    assert len(polls.answer(polls.begin(asked, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
+    partitions = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
+    assert len(polls.answer(polls.begin(partitions, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
     assert len(polls.broker.fetcher.sessions) == 0
 
 

@@ -30,7 +30,7 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 @contextmanager
 def store(answer: bytes | None) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """Run a server that sends `answer`, or nothing, to every request; the event is set by the first one."""
+    """Run a server that sends `answer`, or nothing, to every request; the callable tells if a request has arrived."""
     asked = threading.Event()
     held: list[socket.socket] = []
 
