@@ -11,7 +11,8 @@ from kafkalog_broker import api
 from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import FIRST_S, TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
@@ -276,7 +277,7 @@ def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, 
     turns = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
@@ -343,7 +344,7 @@ def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, mon
     turns: list[int] = []
 
     class Counted(TimeSlice):
-        over = property(lambda self: False)
+        is_over = property(lambda self: False)
 
         async def begin(self):
             turns.append(1)

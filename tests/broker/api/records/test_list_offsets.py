@@ -98,7 +98,7 @@ def test_list_offsets_checks_each_partition_once_and_yields_in_between(broker, m
     turns: list[int] = []
 
     class Short(list_offsets.TimeSlice):  # type: ignore[name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
