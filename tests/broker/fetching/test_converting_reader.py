@@ -182,7 +182,7 @@ def test_no_partition_is_read_for_a_closed_connection(tmp_path: Path) -> None:
 
 
 def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
-    """Each conversion may hold CONVERTED_BYTES, so their number is limited for 30 clients too."""
+    """Each conversion may hold CONVERTED_BYTES, so at most `concurrency` run for any number of clients."""
     log = new_log(tmp_path)
     append(log, some(5))
     assert data_of(log, 2)  # Numba is loaded now
@@ -224,39 +224,39 @@ def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
 
 def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_storage() -> None:
     async def run() -> None:
-        places = asyncio.Semaphore(1)
-        slot = _Slot(places)
+        slots = asyncio.Semaphore(1)
+        slot = _Slot(slots)
 
         async def remote_read() -> str:
-            assert not places.locked()
+            assert not slots.locked()
             return "read"
 
         async with slot:
-            assert places.locked()
+            assert slots.locked()
             assert await slot.released_during(remote_read()) == "read"
-            assert places.locked()
-        assert not places.locked()
+            assert slots.locked()
+        assert not slots.locked()
 
     asyncio.run(run())
 
 
 def test_conversion_slot_is_released_once() -> None:
     async def run() -> None:
-        places, may_end = asyncio.Semaphore(1), asyncio.Event()
+        slots, may_end = asyncio.Semaphore(1), asyncio.Event()
 
         async def request() -> None:
-            slot = _Slot(places)
+            slot = _Slot(slots)
             async with slot:
                 await slot.released_during(may_end.wait())
 
         task = asyncio.create_task(request())
         await asyncio.sleep(0)
-        async with places:  # another request's
+        async with slots:  # another request's
             may_end.set()
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.wait([task])
-        await places.acquire()
-        assert places.locked()
+        await slots.acquire()
+        assert slots.locked()
 
     asyncio.run(run())

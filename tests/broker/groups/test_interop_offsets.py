@@ -1,4 +1,4 @@
-"""__consumer_offsets of a real Kafka, against ours: the same records, and a log of ours that its tools can read."""
+"""__consumer_offsets of a real Kafka, read and encoded again, and this broker's log read by Kafka's tools."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ class LateGroups(Groups):
         return coordinator
 
     def take(self) -> Callable[[], None]:
-        """The one that waits, computed and not yet used."""
+        """Return the pending assignment, computed but not yet applied."""
         ((compute, done),) = self.waiting
         self.waiting.clear()
         found = compute()
         return lambda: done(found)
 
     def targets(self) -> dict[str, int]:
-        """Partitions that each member shall have."""
+        """Return the target partitions of each member."""
         seen = self.described()
         return {name: sum(map(len, seen.target.get(name, {}).values())) for name in seen.members}
 

@@ -153,7 +153,7 @@ def test_first_streams_assignment_is_delayed_and_a_shutdown_request_ends_with_th
 
 
 def test_large_groups_are_assigned_in_the_background() -> None:
-    """Members go on with what they have until the assignment is there."""
+    """Members keep their tasks until the new assignment is computed."""
     world = StreamsWorld()
     world.topics.put(Topic("orders", UUID(int=1), 4_000), Topic("store", UUID(int=2), 4_000))
     waiting = []

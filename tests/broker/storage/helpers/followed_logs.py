@@ -102,7 +102,7 @@ def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
 
 
 def assert_lookups_agree(log: Log, other: Log) -> None:
-    """Searches by time find the same, whatever the indexes of the two logs are."""
+    """Assert that timestamp lookups in both logs agree, even with different indexes."""
     for timestamp in range(NOW, NOW + 10**6, 50_000):
         assert log.offset_for_timestamp(timestamp) == other.offset_for_timestamp(timestamp)
     assert log.max_timestamp_offset() == other.max_timestamp_offset()
@@ -113,7 +113,7 @@ def assert_lookups_agree(log: Log, other: Log) -> None:
 
 @contextmanager
 def before_each_change(step: Callable[[], None]) -> Iterator[None]:
-    """`step` is called before each change that the process makes to files."""
+    """Call `step` before each change that the process makes to files."""
     patches = []
     inside = False
     for name in ("pwrite", "ftruncate", "truncate", "rename", "unlink", "replace"):
