@@ -199,7 +199,7 @@ def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
     async def all_of_them() -> list[Any]:
         workers: Any = SimpleNamespace(run_computing=run)
         reader = ConvertingReader(workers, concurrency=3)
-        no_turns: Any = SimpleNamespace(over=False)  # turns would let one request after the other go
+        no_turns: Any = SimpleNamespace(is_over=False)  # turns would let one request after the other go
         reads = [
             reader.read(
                 [FetchPartition("t", 0, 0, 1 << 20, -1)],
