@@ -30,7 +30,7 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 

@@ -20,7 +20,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 

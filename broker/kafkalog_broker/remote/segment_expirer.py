@@ -22,8 +22,8 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_log_events import PartitionDeleteState
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE, REMOTE_STORAGE_MARKER
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import DEFAULT_PREFIX, PREFIX_NAME, RemoteStorageOptions
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.store.paths import is_local, normalised
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.log.read.local_log_dir import log_bytes
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 

@@ -23,11 +23,13 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
+from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs, read_producers
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
 
 Batches = npt.NDArray[np.int64]
 """int64[n, 4]: base offset, last offset, CRC and byte position of each batch."""
@@ -95,7 +97,7 @@ class RemoteSegmentCheck:
             if size != expected:
                 fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
                 self.findings.add(Severity.ERROR, path, fault)
-        epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []
+        epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: read_leader_epochs(held, self.keys)) or []
         known = [held.segment.start_offset, *(entry.start_offset for entry in held.segment.leader_epochs[:1])]
         self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before the segment was copied
         self._add(self._epochs.order())
@@ -110,7 +112,7 @@ class RemoteSegmentCheck:
             )
             self.findings.add(Severity.ERROR, held.log_path, fault)
         if held.has(RemoteFile.PRODUCER_SNAPSHOT):
-            producers = self._parsed(RemoteFile.PRODUCER_SNAPSHOT, lambda: producers_after(held, self.keys))
+            producers = self._parsed(RemoteFile.PRODUCER_SNAPSHOT, lambda: read_producers(held, self.keys))
             if producers is not None:
                 self.open_after = open_transactions(producers)
 
@@ -231,12 +233,12 @@ class TierCheck:
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
             return
-        found = remote_objects(of_dir.listing.names, remote.layout, remote.partition)
+        found = group_by_segment(of_dir.listing.names, remote.layout, remote.partition)
         known = {name for one in found for name in one.objects.values()}
         for name in sorted(set(of_dir.listing.names) - known):
             self._add(Severity.NOTE, os.path.join(remote.directory, name), "not an object of a tiered segment")
         for one in found:
-            if one.missing:
+            if one.missing_files:
                 self._add(*_incomplete(remote, one))
                 continue
             try:
@@ -280,10 +282,10 @@ def _any_name(found: RemoteObjects) -> str:
 def _incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
     """Return severity, path and text of the finding for a segment of which objects are missing."""
     path = os.path.join(remote.directory, _any_name(found))
-    if RemoteFile.LOG in found.missing:
+    if RemoteFile.LOG in found.missing_files:
         return Severity.ERROR, path, "the segment has no .log object: it was lost, or a deletion did not complete"
     if remote.layout is Layout.AIVEN:
         path = os.path.join(remote.directory, found.objects[RemoteFile.LOG])
         return Severity.NOTE, path, "the segment has no manifest, so readers skip it: its upload did not complete"
-    missing = ", ".join(sorted(file.value for file in found.missing))
+    missing = ", ".join(sorted(file.value for file in found.missing_files))
     return Severity.NOTE, path, f"the segment has no {missing}: its upload or its deletion did not complete"

@@ -12,10 +12,8 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment
-from kafkalog_spark.log.tiered.remote_names import (
-    RemoteObjects,
-)
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
+from kafkalog_spark.log.tiered.object_keys import RemoteObjects
 from kafkalog_spark.store.interface import FileFacts
 
 

@@ -38,13 +38,13 @@ from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.state_files import leader_epochs
 from kafkalog_spark.log.remote.log_part import LogPart, local_parts
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
+from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
-from kafkalog_spark.log.tiered.lineage import Lineage, exclusion_reason, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, OffsetSpan, merge_lineage, topic_id_of
-from kafkalog_spark.log.tiered.remote_names import (
-    RemoteFile,
-)
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
+from kafkalog_spark.log.tiered.lineage import Lineage, exclusion_reason, newest_segment, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, OffsetSpan, latest_topic_id, merge_lineage
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import FileFacts
 
@@ -55,7 +55,7 @@ class PartFinder:
     """Finds the current parts of one partition; call `find` again to refresh them.
 
     All methods raise NotALogDirectory if a directory cannot be listed or a file cannot be read, and the errors of
-    `RemoteDirListing.held` and `leader_epochs_of`.
+    `RemoteDirListing.held` and `read_leader_epochs`.
 
     Args:
         name: Topic-partition, for messages.
@@ -261,7 +261,7 @@ class PartFinder:
             remote,
             self._lineage,
             local=spans,
-            topic_id=live_topic_id or topic_id_of(remote),
+            topic_id=live_topic_id or latest_topic_id(remote),
             log_start=log_start,
             log_end=log_end,
         )
@@ -280,7 +280,7 @@ class PartFinder:
         self, held: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None, live_topic_id: uuid.UUID | None
     ) -> dict[uuid.UUID, StoredSegment]:
         """Replace each segment in whose offsets another segment of the log begins by its `_checked_span`."""
-        topic = live_topic_id or topic_id_of(one.segment for one in held.values())
+        topic = live_topic_id or latest_topic_id(one.segment for one in held.values())
         of_log = [
             one.segment
             for one in held.values()
@@ -370,14 +370,14 @@ class PartFinder:
             epochs = leader_epochs(local.store, local.directory)
             if epochs:
                 return without_empty_epochs(epochs)
-        topic = topic_id_of(one.segment for one in held)
+        topic = latest_topic_id(one.segment for one in held)
         of_topic = {one.segment.segment_id: one for one in held if one.segment.partition.topic_id == topic}
-        last = newest(one.segment for one in of_topic.values())
+        last = newest_segment(one.segment for one in of_topic.values())
         if last is None:
             return []
         source = of_topic[last.segment_id]
         try:
-            return without_empty_epochs(leader_epochs_of(source, self._options.keys))
+            return without_empty_epochs(read_leader_epochs(source, self._options.keys))
         except KafkalogError as error:
             raise error.at(topic_partition=self._name, path=source.log_path) from None
         except OSError as error:

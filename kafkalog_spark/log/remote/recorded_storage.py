@@ -12,10 +12,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import names
 from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.relative_path import joined_below
@@ -23,13 +22,14 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.read.state_files import parsed_file
+from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
+from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout, remote_directory
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
 from kafkalog_spark.store.hadoop_options import HADOOP_PREFIX
-from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
 from kafkalog_spark.store.obstore_options import OBSTORE_PREFIX
 from kafkalog_spark.store.parallel import in_parallel
 from kafkalog_spark.store.paths import is_local, normalised, parse_path
@@ -44,37 +44,6 @@ _S3_ENDPOINT = HADOOP_PREFIX + "endpoint"
 _ENDPOINTS = (_S3_ENDPOINT, *(OBSTORE_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
 """Options of StorageOptions that decide which server gets the credentials."""
 _DISK_ALONE = "layout=broker reads what is on disk alone"
-
-
-@dataclass(frozen=True)
-class RefusedStore:
-    """Store of remote segments that the reader has not allowed: every call raises OptionError.
-
-    A log with all records on disk never uses its remote storage, and can be read without an option.
-    """
-
-    path: str
-    what: str
-    hint: str
-    remote = False
-
-    def _refuse(self) -> NoReturn:
-        raise OptionError(self.what, path=self.path, hint=self.hint)
-
-    def list(self, directory: str, after: str = "") -> Listing:
-        self._refuse()
-
-    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        self._refuse()
-
-    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        self._refuse()
-
-    def read_all(self, path: str, most: int) -> bytes:
-        self._refuse()
-
-    def exists(self, directory: str) -> bool:
-        self._refuse()
 
 
 class RecordedDirs(NamedTuple):

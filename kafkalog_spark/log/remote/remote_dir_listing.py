@@ -13,19 +13,16 @@ from kafkalog_spark.errors import (
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import find_log_end
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
+from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.tiered.lineage import (
     without_empty_epochs,
 )
-from kafkalog_spark.log.tiered.manifest import MOST_OF_MANIFEST, SegmentManifest, parse_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import SegmentStates
-from kafkalog_spark.log.tiered.remote_names import (
-    Layout,
-    RemoteFile,
-    RemoteObjects,
-    RemoteSegment,
-    remote_objects,
-)
+from kafkalog_spark.log.tiered.manifest import MAX_MANIFEST_SIZE, SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
+from kafkalog_spark.log.tiered.remote_log_state import SegmentStates
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing
 from kafkalog_spark.store.parallel import in_parallel
@@ -85,8 +82,8 @@ class RemoteDirListing:
             return []
         return [
             found
-            for found in remote_objects(self.listing.names, self.remote_dir.layout, self.remote_dir.partition)
-            if not found.missing
+            for found in group_by_segment(self.listing.names, self.remote_dir.layout, self.remote_dir.partition)
+            if not found.missing_files
             and (below is None or found.start_offset < below)
             # A segment without an event in the topic is used: the copy of the topic may be older than the files.
             and (known is None or found.segment_id not in known.refused)
@@ -125,8 +122,8 @@ class RemoteDirListing:
     def _manifest(self, found: RemoteObjects) -> SegmentManifest:
         path = f"{self.remote_dir.directory}/{found.objects[RemoteFile.MANIFEST]}"
         try:
-            manifest = parse_manifest(self.remote_dir.store.read_all(path, MOST_OF_MANIFEST))
-            manifest.check_is_of(found.partition, found.start_offset, found.segment_id)
+            manifest = parse_manifest(self.remote_dir.store.read_all(path, MAX_MANIFEST_SIZE))
+            manifest.check_segment(found.partition, found.start_offset, found.segment_id)
             is_new = manifest.segment is not None  # manifests told of the segment before they told of its indexes
             if is_new and manifest.indexes is None and RemoteFile.OFFSET_INDEX not in found.objects:
                 raise CorruptManifest(
@@ -144,7 +141,7 @@ class RemoteDirListing:
             file.next_base_offset = None
             end = find_log_end(file).offset
             times, size = file.time_index, file.size
-        epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
+        epochs = epochs_within(read_leader_epochs(held, keys), held.segment.start_offset, end)
         largest = times.last.timestamp if times.whole and times.last is not None else -1
         described = replace(
             held.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,

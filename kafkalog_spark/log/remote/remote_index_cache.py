@@ -11,7 +11,8 @@ from uuid import UUID
 
 from kafkalog_spark.format.atomic_file import read_whole, replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import INDEX_FILES, RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 BoundedDirectory = tuple[
     Path, Callable[[], int]

@@ -14,10 +14,9 @@ from kafkalog_spark.errors import (
 )
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replica_choice import chosen_copy
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, SegmentStates, decode_event
-from kafkalog_spark.log.tiered.remote_names import (
-    TopicIdPartition,
-)
+from kafkalog_spark.log.tiered.remote_log_events import decode_event
+from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState, SegmentStates
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class RemoteMetadata:
                     if value is None:  # tombstone: records have keys since KIP-1266
                         continue
                     try:
-                        state.take(decode_event(value))
+                        state.apply(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
                         skipped, first_error = skipped + 1, first_error or error.at(topic_partition=log.name)
             if skipped:

@@ -30,19 +30,21 @@ from kafkalog_spark.log.remote.bucket_store import BucketStore
 from kafkalog_spark.log.remote.chunk_cache import ChunkCache
 from kafkalog_spark.log.remote.folder_store import FolderStore
 from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory, RemoteIndexCache
-from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_indexes
+from kafkalog_spark.log.remote.remote_indexes import read_indexes
+from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.segment_upload import UPLOAD_ORDER, LogSegmentData, Pieces, upload_segment
 from kafkalog_spark.log.remote.weighted_cache import WeightedCache
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
-from kafkalog_spark.log.tiered.custom_metadata import custom_object_key
+from kafkalog_spark.log.tiered.custom_metadata import decode_object_key
 from kafkalog_spark.log.tiered.manifest import (
-    MOST_OF_MANIFEST,
+    MAX_MANIFEST_SIZE,
     SegmentManifest,
     parse_manifest,
 )
-from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.log.tiered.object_keys import INDEX_FILES, Layout, RemoteFile, remote_key
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.store.interface import FileFacts
 from kafkalog_spark.store.paths import is_local, parse_path
 
@@ -196,7 +198,7 @@ class RemoteStorage:
                 return self._plain(segment, segment.size, begin, end)
             manifest, _ = self._stored(segment)
             size = manifest.chunks.original_file_size
-            if manifest.plain and is_local(self.options.root):
+            if manifest.is_plain and is_local(self.options.root):
                 return self._plain(segment, size, begin, end)
             return self._by_blocks(segment, manifest.chunks, begin, min(end, size))
 
@@ -252,7 +254,7 @@ class RemoteStorage:
 
     def _block(self, segment: RemoteSegment, chunk_size: int) -> int:
         """Return the size of a block, which is decoded and cached as one: whole chunks, or a part of a large chunk."""
-        if chunk_size > _LARGE_CHUNK and self._stored(segment)[1].decodes_parts:
+        if chunk_size > _LARGE_CHUNK and self._stored(segment)[1].can_decode_parts:
             return DECODED_BLOCK
         return chunk_size * max(DECODED_BLOCK // chunk_size, 1)
 
@@ -260,17 +262,17 @@ class RemoteStorage:
         manifest, codec = self._stored(segment)
         path = self._path(segment, RemoteFile.LOG)
         read = self._store.ranges(path, FileFacts(manifest.chunks.object_size, ""))
-        if manifest.plain:
+        if manifest.is_plain:
             return bytes(read(begin, end))
         if self._block(segment, manifest.chunks.original_chunk_size) < manifest.chunks.original_chunk_size:
             slices = manifest.chunks.slices(begin, end)
-            parts = [codec.part(read, chunk, first, last, path) for chunk, first, last in slices]
+            parts = [codec.decode_chunk_part(read, chunk, first, last, path) for chunk, first, last in slices]
             return parts[0] if len(parts) == 1 else b"".join(parts)
-        stored = manifest.chunks.range_of(begin, end)
+        stored = manifest.chunks.object_range(begin, end)
         data = memoryview(read(stored.begin, stored.end))
         # A block consists of whole chunks, and one of a single chunk is not copied.
         chunks = [
-            codec.chunk(data[chunk.position - stored.begin :][: chunk.size], chunk, path)
+            codec.decode_chunk(data[chunk.position - stored.begin :][: chunk.size], chunk, path)
             for chunk in map(manifest.chunks.chunk, stored.chunks)
         ]
         only = chunks[0]
@@ -282,8 +284,8 @@ class RemoteStorage:
     def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)
         try:
-            manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
-            manifest.check_is_of(segment.partition, segment.start_offset, segment.segment_id)
+            manifest = parse_manifest(self._store.read_all(path, MAX_MANIFEST_SIZE))
+            manifest.check_segment(segment.partition, segment.start_offset, segment.segment_id)
             size = manifest.chunks.original_file_size
             if size != segment.size:
                 raise CorruptManifest(
@@ -304,7 +306,7 @@ class RemoteStorage:
     def _path(self, segment: RemoteSegment, file: RemoteFile) -> str:
         prefix = self.options.key_prefix
         if file is not RemoteFile.MANIFEST and segment.custom_metadata and self.options.layout is Layout.AIVEN:
-            recorded_prefix, recorded_key = custom_object_key(segment.custom_metadata)
+            recorded_prefix, recorded_key = decode_object_key(segment.custom_metadata)
             prefix = prefix if recorded_prefix is None else recorded_prefix
             expected_key = remote_key(Layout.AIVEN, segment, file).removesuffix(file.value)
             if recorded_key not in (None, expected_key):  # the plugin writes no other key; it could be another topic's

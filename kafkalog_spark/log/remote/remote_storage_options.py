@@ -25,7 +25,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.meta_properties import format_properties
 from kafkalog_spark.log.tiered.key_ring import NO_KEYS, KeyRing
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
+from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout
 from kafkalog_spark.options import (
     OptionSpec,
     Parser,

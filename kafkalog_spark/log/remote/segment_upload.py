@@ -17,7 +17,8 @@ from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCode
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, remote_key
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.store.object_store import PART
 
 Pieces = Callable[[], Iterable[bytes]]
@@ -104,7 +105,7 @@ def _upload_aiven(
     def chunks() -> Iterator[bytes]:
         sizes.clear()  # an upload may be retried from its first chunk
         for chunk in _read_pieces(data.log, segment.size, options.chunk_size):
-            stored = codec.transformed(chunk)
+            stored = codec.encode_chunk(chunk)
             sizes.append(len(stored))
             yield stored
 
@@ -113,7 +114,7 @@ def _upload_aiven(
     for kind in INDEX_FIELDS:
         index = data.index(kind)
         if index is not None:
-            stored = codec.transformed_index(index)
+            stored = codec.encode_index(index)
             ranges[kind] = IndexRange(len(indexes), len(stored))
             indexes += stored
     put(RemoteFile.INDEXES, partial(_pieces_of, indexes), len(indexes))

@@ -35,9 +35,11 @@ from kafkalog_spark.log.read.partition_log import (
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.log_part import LogPart, PlannedLog
 from kafkalog_spark.log.remote.part_finder import PartFinder
+from kafkalog_spark.log.remote.remote_indexes import read_aborted_transactions, read_producers
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS, TierOptions
 from kafkalog_spark.store.interface import Store
 
 _log = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class TieredLocation(PartitionLocation):
 
     is_local: bool = False
     remote: tuple[RemoteDir, ...] = ()
-    options: TierOptions = NO_TIER
+    options: TierOptions = DEFAULT_TIER_OPTIONS
     metadata: RemoteMetadata | None = None
     planned: PlannedLog | None = None
     remembered: tuple[StoredSegment, ...] = ()
@@ -220,7 +222,7 @@ class TieredLog(PartitionLog):
         """See PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
         for index, part in enumerate(self._parts):
             if part.remote_path == path and (held := self._held(index)) is not None:
-                return producers_after(held, self._keys)
+                return read_producers(held, self._keys)
         return super().read_snapshot(path)
 
     def _held(self, index: int) -> StoredSegment | None:
@@ -311,7 +313,7 @@ class TieredLog(PartitionLog):
         return PlannedLog(self.log_start_offset, self.log_end, parts)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """See PartitionLog: remote parts have transaction indexes that are complete, unless `aborted_of` is None."""
+        """See PartitionLog: remote parts have transaction indexes that are complete, unless `read_aborted_transactions` is None."""
         self.prefetch_segments(start, end)
         runs: list[IndexedRun] = []
         for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):
@@ -338,7 +340,7 @@ class TieredLog(PartitionLog):
             try:
                 segment = self._held(index)
                 assert segment is not None
-                indexed = aborted_of(segment, self._keys)
+                indexed = read_aborted_transactions(segment, self._keys)
             except (CorruptLog, UnsupportedFormat, OSError) as error:
                 _log.warning("%s: the batches are read, as the transaction index cannot be: %s", self.name, error)
                 return None
@@ -353,7 +355,7 @@ class TieredLog(PartitionLog):
                 try:
                     waiting = {
                         entry.producer_id: entry.transaction_first_offset
-                        for entry in producers_after(segment, self._keys)
+                        for entry in read_producers(segment, self._keys)
                         if entry.has_open_transaction and entry.transaction_first_offset < end
                     }
                 except (CorruptLog, UnsupportedFormat, OSError):

@@ -29,7 +29,8 @@ from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransacti
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs, offsets_in
 from tests.broker.storage.helpers.stored_logs import NOW

@@ -11,7 +11,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentEncryption
-from kafkalog_spark.log.tiered.remote_names import parse_aiven_topic_dir, parse_local_tiered_dir
+from kafkalog_spark.log.tiered.object_keys import parse_aiven_topic_dir, parse_local_tiered_dir
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.tiered.aiven_writer import KEYS
 from tests.log.tiered.made_segments import PARTITION
@@ -74,8 +74,8 @@ def test_a_said_layout_leaves_log_directories_what_they_are(tmp_path: Path) -> N
     ("options", "says"),
     [
         ({"layout": "aven"}, "option 'layout' must be one of auto, broker, aiven, local-tiered, got 'aven'"),
-        ({"tiered.key.prefix": "a/b-"}, "has a slash in it: 'a/b-'; the part before the last slash"),
-        ({"tiered.encryption.key.": "x"}, "lacks the id of the key pair"),
+        ({"tiered.key.prefix": "a/b-"}, "contains a slash: 'a/b-'; the part before the last slash"),
+        ({"tiered.encryption.key.": "x"}, "lacks the ID of the key pair"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, str], says: str) -> None:
@@ -87,9 +87,9 @@ def test_the_id_of_a_key_in_any_case() -> None:
     """Spark takes names of options in any case, and so may have changed it."""
     wrapped = (KEYS / "data.key.one").read_bytes()
     ring = TierOptions.of({"tiered.encryption.key.prod-one": str(KEYS / "one.pem")}).keys
-    assert len(ring.data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
+    assert len(ring.unwrap_data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
     both = KeyRing({"A": str(KEYS / "two.pem"), "a": str(KEYS / "one.pem")})
-    assert len(both.data_key(SegmentEncryption("a", wrapped, b""))) == 32
+    assert len(both.unwrap_data_key(SegmentEncryption("a", wrapped, b""))) == 32
 
 
 def test_ids_have_four_zero_bits_at_their_end() -> None:

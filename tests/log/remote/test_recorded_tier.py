@@ -14,7 +14,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.remote.moving_log import DATE, MovingLog

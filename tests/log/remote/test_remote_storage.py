@@ -18,7 +18,7 @@ from kafkalog_spark.log.remote.folder_store import FolderStore
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.remote.moving_log import FILES, data_of
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS
@@ -116,7 +116,7 @@ def test_any_range_of_a_segment_is_the_files(
 def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_storage, "_LARGE_CHUNK", 500)
     monkeypatch.setattr(remote_storage, "DECODED_BLOCK", 300)
-    monkeypatch.setattr(ChunkCodec, "chunk", None)  # a whole chunk is never decoded
+    monkeypatch.setattr(ChunkCodec, "decode_chunk", None)  # a whole chunk is never decoded
     remote = storage(tmp_path, {**ZSTD, "rsm.config.chunk.size": str(size)})
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
     log = FILES[LARGEST.name][RemoteFile.LOG]

@@ -141,7 +141,7 @@ def test_a_range_is_what_cutting_the_bytes_gives(
     stored = b"".join(transformed)
     begin, end = sorted((data.draw(st.integers(0, file_size)), data.draw(st.integers(0, file_size))))
 
-    wanted = index.range_of(begin, end)
+    wanted = index.object_range(begin, end)
     fetched = stored[wanted.begin : wanted.end]
     originals = []
     for number in wanted.chunks:
@@ -171,13 +171,13 @@ def test_a_range_is_what_cutting_the_bytes_gives(
     ],
 )
 def test_ranges_at_the_edges_of_chunks(begin: int, end: int, expected: ObjectRange) -> None:
-    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end) == expected
+    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end) == expected
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (5, 4), (0, 251), (251, 251)])
 def test_ranges_outside_the_segment(begin: int, end: int) -> None:
     with pytest.raises(ValueError, match="of a segment of 250"):
-        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end)
+        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end)
 
 
 def test_positions_are_a_table_that_cannot_be_changed() -> None:

@@ -24,21 +24,21 @@ def wrapped(file: str, key_id: str = "one") -> SegmentEncryption:
 def test_what_openssl_wrapped_is_unwrapped() -> None:
     """PKCS#8 as text, and PKCS#1 with a larger modulus as a path."""
     ring = KeyRing({"one": ONE, "two": str(KEYS / "two.pem")})
-    assert ring.data_key(wrapped("data.key.one")) == DATA_KEY
-    assert ring.data_key(wrapped("data.key.two", "two")) == DATA_KEY
+    assert ring.unwrap_data_key(wrapped("data.key.one")) == DATA_KEY
+    assert ring.unwrap_data_key(wrapped("data.key.two", "two")) == DATA_KEY
 
 
 def test_the_key_is_chosen_by_its_id() -> None:
     ring = KeyRing({"old": TWO, "new": ONE})
-    assert ring.data_key(wrapped("data.key.one", "new")) == DATA_KEY
-    assert ring.data_key(wrapped("data.key.two", "old")) == DATA_KEY
+    assert ring.unwrap_data_key(wrapped("data.key.one", "new")) == DATA_KEY
+    assert ring.unwrap_data_key(wrapped("data.key.two", "old")) == DATA_KEY
 
 
 def test_a_ring_travels_to_workers() -> None:
     ring = pickle.loads(pickle.dumps(KeyRing({"one": ONE})))
     assert ring == KeyRing({"one": ONE})
-    assert ring.data_key(wrapped("data.key.one")) == DATA_KEY
-    assert pickle.loads(pickle.dumps(ring)).data_key(wrapped("data.key.one")) == DATA_KEY
+    assert ring.unwrap_data_key(wrapped("data.key.one")) == DATA_KEY
+    assert pickle.loads(pickle.dumps(ring)).unwrap_data_key(wrapped("data.key.one")) == DATA_KEY
 
 
 def said(error: BaseException) -> str:
@@ -53,7 +53,7 @@ def secrets() -> list[str]:
 
 def test_nothing_shows_a_key() -> None:
     ring = KeyRing({"one": ONE, "two": TWO})
-    ring.data_key(wrapped("data.key.one"))
+    ring.unwrap_data_key(wrapped("data.key.one"))
     assert repr(ring) == str(ring) == "KeyRing(['one', 'two'])"
     assert "wrapped" not in repr(wrapped("data.key.one"))
 
@@ -61,9 +61,14 @@ def test_nothing_shows_a_key() -> None:
 @pytest.mark.parametrize(
     ("keys", "encryption", "error", "text"),
     [
-        ({}, wrapped("data.key.one"), KeyNotGiven, r"'one' .* option tiered.encryption.key.one, .* given are none"),
-        ({"two": TWO}, wrapped("data.key.one"), KeyNotGiven, r"given are \['two'\]"),
-        ({"one": TWO}, wrapped("data.key.one"), CorruptManifest, "has 256 bytes, the private key 'one' fits 384"),
+        (
+            {},
+            wrapped("data.key.one"),
+            KeyNotGiven,
+            r"'one' .* tiered.encryption.key.one, .* configured are none",
+        ),
+        ({"two": TWO}, wrapped("data.key.one"), KeyNotGiven, r"configured are \['two'\]"),
+        ({"one": TWO}, wrapped("data.key.one"), CorruptManifest, "has 256 bytes, the private key 'one' expects 384"),
         ({"one": ONE}, wrapped("data.key.sha256"), CorruptManifest, "cannot be unwrapped .*the key of another pair"),
         ({"one": ONE}, wrapped("short.key.one"), CorruptManifest, "the data key has 16 bytes, AES-256 takes 32"),
         ({"one": ONE}, SegmentEncryption("one", bytes(256), b""), CorruptManifest, "cannot be unwrapped"),
@@ -73,7 +78,7 @@ def test_nothing_shows_a_key() -> None:
         ({"one": "/no/such/file.pem"}, wrapped("data.key.one"), OptionError, "No such file.*on every worker"),
         ({"one": "a\0b"}, wrapped("data.key.one"), OptionError, "neither a PEM nor a path"),
         ({"one": str(KEYS)}, wrapped("data.key.one"), OptionError, "is not a regular file"),
-        ({"one": str(KEYS / "data.key.one")}, wrapped("data.key.one"), OptionError, "is no PEM file"),
+        ({"one": str(KEYS / "data.key.one")}, wrapped("data.key.one"), OptionError, "is not a PEM file"),
         ({"one": str(KEYS / "README.md")}, wrapped("data.key.one"), OptionError, "not a private RSA key"),
         ({"one": (KEYS / "one.public.pem").read_text()}, wrapped("data.key.one"), OptionError, "a public key"),
         ({"one": (KEYS / "locked.pem").read_text()}, wrapped("data.key.one"), OptionError, "one with a passphrase"),
@@ -84,7 +89,7 @@ def test_what_does_not_fit_is_said_without_a_secret(
     keys: dict[str, str], encryption: SegmentEncryption, error: type[KafkalogError], text: str
 ) -> None:
     with pytest.raises(error, match=text) as caught:
-        KeyRing(keys).data_key(encryption)
+        KeyRing(keys).unwrap_data_key(encryption)
     shown = said(caught.value)
     assert not [secret for secret in secrets() if secret in shown]
 
@@ -94,4 +99,4 @@ def test_every_flipped_bit_of_a_wrapped_key_is_noticed() -> None:
     good = (KEYS / "data.key.one").read_bytes()
     for at in range(0, len(good), 16):
         with pytest.raises(CorruptManifest):
-            ring.data_key(SegmentEncryption("one", good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], b""))
+            ring.unwrap_data_key(SegmentEncryption("one", good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], b""))
