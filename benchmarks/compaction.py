@@ -22,7 +22,8 @@ from benchmarks.report import Report, in_turn, rate
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log

@@ -12,7 +12,7 @@ import pytest
 from kafkalog_broker.api import client_telemetry
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
+from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
 from kafkalog_broker.storage.append.message_set_validation import validate_message_set
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.batch_header import parse_header
@@ -70,13 +70,13 @@ def test_produce_takes_a_codec_from_its_first_version_on(codec: Codec, tmp_path:
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec != Codec.NONE], ids=lambda codec: codec.label)
 def test_message_sets_with_a_codec_that_they_do_not_have_are_refused(codec: Codec, magic: int) -> None:
     inner = message_set(magic, [LegacyRecord(0, None, b"value", NOW)])
-    data = memoryview(wrapper_of(magic, codec, compress(codec, inner), 0, NOW))
+    data = memoryview(build_wrapper(magic, codec, compress(codec, inner), 0, NOW))
     if CODECS[codec].in_message_sets:
         batch = validate_message_set(data, log_config(), NOW)
         assert batch is not None
         assert batch.header.codec == codec
     else:
-        reason = f"not compressed with {codec.label}" if codec in KAFKA_CODECS else "is not known"
+        reason = f"cannot be compressed with {codec.label}" if codec in KAFKA_CODECS else "is not known"
         with pytest.raises(BrokerError, match=reason):
             validate_message_set(data, log_config(), NOW)
 

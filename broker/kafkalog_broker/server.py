@@ -47,7 +47,7 @@ from kafkalog_broker.startup.loaded_logs import load_logs
 from kafkalog_broker.startup.open_transactions import settle_transactions
 from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
 from kafkalog_broker.startup.remote_storage import open_remote, start_remote
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 
 if TYPE_CHECKING:

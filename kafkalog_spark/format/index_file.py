@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, KafkalogError, SegmentFull
-from kafkalog_spark.format.atomic_file import OpenFile, open_regular
 from kafkalog_spark.format.layout import LEGACY_MIN_SIZE, MAX_INT32
+from kafkalog_spark.format.regular_file import OpenFile, open_regular
 
 MAX_INDEX_SIZE = 10 * 1024 * 1024  # bytes; Kafka's default of segment.index.bytes
 MAX_RELATIVE_OFFSET = 2**31 - 1

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.regular_file import read_state
 
 META_PROPERTIES_FILE = "meta.properties"
 MOST_BYTES = 1 << 20  # size limit of meta.properties in bytes; a broker writes a few lines

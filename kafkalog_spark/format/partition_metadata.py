@@ -14,8 +14,9 @@ import re
 import uuid
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, read_state, replace_file
+from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, replace_file
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
+from kafkalog_spark.format.regular_file import read_state
 
 PARTITION_METADATA_FILE = "partition.metadata"
 MOST_BYTES = 4 << 10  # size limit of partition.metadata in bytes; its two lines have 45

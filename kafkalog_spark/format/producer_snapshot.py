@@ -19,9 +19,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptSnapshot, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import parsed, read_whole, replace_bytes, replace_file
+from kafkalog_spark.format.atomic_file import replace_bytes, replace_file
 from kafkalog_spark.format.crc32c import crc32c
 from kafkalog_spark.format.layout import NO_SEQUENCE
+from kafkalog_spark.format.regular_file import parsed, read_whole
 
 VERSION = 1
 NO_TRANSACTION = -1

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptIndex
-from kafkalog_spark.format.atomic_file import OpenFile, open_regular, read_state
+from kafkalog_spark.format.regular_file import OpenFile, open_regular, read_state
 
 ENTRY_SIZE = 34
 VERSION = 0

@@ -1,8 +1,7 @@
-"""Selection of batches from a header table: check their order, drop those without requested records, and choose how
+"""Selection of batches from a header table: check their order, drop batches without requested records, and choose how
 the others are decoded.
 
-A window of a segment has few batches or thousands. In numpy each rule would cost a pass with a temporary array, so
-one kernel applies all rules.
+One kernel applies all rules in one pass. In numpy, each rule would cost a pass with a temporary array.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ def first_invalid_batch(table, previous, lowest, highest):  # type: ignore[no-un
 
 @kernel
 def select_batches(  # type: ignore[no-untyped-def]
-    table, hidden, limits, control_records, headers_only, uses_timestamps, max_records, selection, units
+    table, excluded, limits, control_records, headers_only, uses_timestamps, max_records, selection, units
 ):
     """Select the batches of `table` that can contain requested records. No such batch is dropped.
 
     Args:
         table: int64[n, len(HeaderColumn)].
-        hidden: uint8[n], 1 for each batch that a read_committed reader does not see; empty if there is none.
+        excluded: uint8[n], 1 for each batch that a filter excludes; empty if there is none.
         limits: int64[len(Limit)].
         control_records: 1 if control records are requested, else 0.
         headers_only: 1 if every requested column can be derived from batch headers, else 0.
@@ -113,7 +112,7 @@ def select_batches(  # type: ignore[no-untyped-def]
             continue
         if v2 and attributes & layout.ATTRIBUTE_CONTROL != 0 and control_records == 0:
             continue
-        if hidden.size > 0 and hidden[i] != 0:
+        if excluded.size > 0 and excluded[i] != 0:
             continue
         codec = attributes & layout.ATTRIBUTE_CODEC
         if v2:

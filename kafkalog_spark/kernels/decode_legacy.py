@@ -1,4 +1,4 @@
-"""Decode messages v0 and v1, single ones and those of decompressed message sets, into Arrow buffers."""
+"""Decode messages v0 and v1 into Arrow buffers: single messages, and those of decompressed message sets."""
 
 from __future__ import annotations
 

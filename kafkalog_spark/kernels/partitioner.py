@@ -8,7 +8,7 @@ from numba import types
 from kafkalog_spark.kernels.encode import BINARY, BYTES_IN, INT32_IN, INT64_IN, is_valid, size_of
 from kafkalog_spark.kernels.primitives import helper, kernel_for
 
-_M = np.uint64(0x5BD1E995)
+_MULTIPLIER = np.uint64(0x5BD1E995)
 _SEED = np.uint64(0x9747B28C)
 _MASK = np.uint64(0xFFFFFFFF)
 
@@ -25,10 +25,10 @@ def murmur2(data, at, size):  # type: ignore[no-untyped-def]
             | (np.uint64(data[at + 2]) << np.uint64(16))
             | (np.uint64(data[at + 3]) << np.uint64(24))
         )
-        k = (k * _M) & _MASK
+        k = (k * _MULTIPLIER) & _MASK
         k ^= k >> np.uint64(24)
-        k = (k * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
+        k = (k * _MULTIPLIER) & _MASK
+        h = ((h * _MULTIPLIER) & _MASK) ^ k
         at += 4
     left = size & 3
     if left == 3:
@@ -37,9 +37,9 @@ def murmur2(data, at, size):  # type: ignore[no-untyped-def]
         h ^= np.uint64(data[at + 1]) << np.uint64(8)
     if left >= 1:
         h ^= np.uint64(data[at])
-        h = (h * _M) & _MASK
+        h = (h * _MULTIPLIER) & _MASK
     h ^= h >> np.uint64(13)
-    h = (h * _M) & _MASK
+    h = (h * _MULTIPLIER) & _MASK
     h ^= h >> np.uint64(15)
     return h
 

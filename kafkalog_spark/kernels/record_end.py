@@ -14,7 +14,7 @@ BAD_RECORD_LENGTH = -2  # result of end_of_records: a record has a negative leng
 def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
     """Return the position after `count` v2 records in payload[start:end], or TRUNCATED, or BAD_RECORD_LENGTH.
 
-    The decompression of a batch stops there: it does not produce more than the record count of the header announces.
+    Decompression of a batch that continues past this position produces more records than the header announces.
     payload: uint8[].
     """
     at = start

@@ -120,7 +120,11 @@ class LogDirs:
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition; of several copies the one that `replica_choice.best` returns. Raises UnknownPartition."""
+        """Open a partition, and of several copies the one that `replica_choice.best_copy` returns.
+
+        Raises:
+            UnknownPartition: If no directory holds the partition.
+        """
         location = self.locations.get((topic, partition))
         if location is None:
             partitions = self.topics.get(topic)
@@ -141,7 +145,7 @@ class LogDirs:
             pass_over_damage: Ignore damage when the ends of copies are compared.
 
         Raises:
-            NotALogDirectory: If the directories hold different topics of the same name, or as `chosen_copy`; with
+            NotALogDirectory: If the directories hold different topics of the same name, or as `choose_copy`; with
                 replicas="error" for a partition with several copies.
             OptionError: With replicas="merge", which reads all copies, for tiered storage.
         """
@@ -157,12 +161,12 @@ class LogDirs:
 
                 result[tp] = merged_location(copies)
             elif copies is not None:
-                choice = replica_choice.chosen_copy(copies, pass_over_damage=pass_over_damage)
+                choice = replica_choice.choose_copy(copies, pass_over_damage=pass_over_damage)
                 if choice is not None:
                     result[tp] = choice[0].location
                     if len(choice[1]) > 1:
                         choices[tp] = choice
-        replica_choice.report(choices)
+        replica_choice.log_choices(choices)
         return result
 
     def _topics_instead_of(self, topic: str) -> str:
@@ -270,7 +274,7 @@ class LogDirs:
             context = context_of(query, locations, self.roots)
             yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, context)
 
-        return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())
+        return pa.RecordBatchReader.from_batches(query.table.schema(query.columns), rows())
 
 
 def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:

@@ -12,7 +12,7 @@ from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import readable_meta_properties
-from kafkalog_spark.log.tables.batches import Uncompressed
+from kafkalog_spark.log.tables.batches import UncompressedSizes
 from kafkalog_spark.log.tables.context import context_of
 from kafkalog_spark.log.tables.declarations import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units
@@ -173,7 +173,7 @@ class _Collector:
                 log = self._locations[total.topic, sample.partition].open(pass_over_damage=True)
                 with log.open_segment(log.segment_index(sample.segment)) as file:
                     header = file.header_at(sample.position) if file.base_offset == sample.segment else None
-                    ratio = None if header is None else Uncompressed(file).ratio_of(header)
+                    ratio = None if header is None else UncompressedSizes(file).ratio_of(header)
             except (KafkalogError, FileNotFoundError) as gone:  # the segment was deleted since it was read
                 _log.info("no compression ratio of a batch: %s", gone)
                 continue

@@ -31,9 +31,9 @@ class BucketCommitLog(CommitLog):
         self.directory.step("probe", COMMITS)
         self.directory.store.expect_conditional_put(self.directory.path(COMMITS))
 
-    def check_condition(self, last: LastCommit, newest: CommitRecord) -> None:
+    def check_condition(self, last: LastCommit, last_record: CommitRecord) -> None:
         """Check that the store honours conditional puts: it must refuse the last record with an additional byte."""
-        changed = format_record(newest) + b"\n"
+        changed = format_record(last_record) + b"\n"
         if last.number < 0 or self.directory.put_if_absent(self.record_name(last.number), changed):
             self.expect_put_if_absent()
 

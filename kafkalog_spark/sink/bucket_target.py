@@ -83,7 +83,7 @@ class BucketTarget(SegmentTarget):
 
         One LIST request suffices if the last segment is still `last`. Otherwise the end is found as readers do.
         """
-        log = location.open_unread()
+        log = location.open_without_checkpoints()
         if (
             last is not None
             and log.segments

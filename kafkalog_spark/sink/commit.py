@@ -53,7 +53,7 @@ class Committer:
     Raises:
         NotALogDirectory: If the system or the store refuses a request.
         CorruptFile, UnsupportedFormat: If a commit record cannot be read.
-        WriteUnfinished: If a decided write cannot be completed.
+        WriteUnfinished: If a committed write cannot be completed.
         OSError: By `topics` only.
     """
 
@@ -75,11 +75,11 @@ class Committer:
         if self.target.lists_new_topics_whole:
             return self.target.topics()
         while True:
-            last, newest = self.log.last()
+            last, last_record = self.log.last()
             topics = self.target.topics()
             if self.log.look() == last:
                 break  # otherwise a commit began or ended meanwhile, and the listing may show a part of its topics
-        for topic in () if last.done else newest.topics:
+        for topic in () if last.done else last_record.topics:
             topics[topic.name] = sorted({*topics.get(topic.name, ()), *range(topic.partitions)})
         return topics
 
@@ -124,16 +124,16 @@ class Committer:
             CorruptLog: If a log can only be repaired by a broker.
         """
         with self._explained_os_errors(), self.target.locked():
-            decided = self._decide(job, tasks, segment_bytes, query, batch)
-            if decided is not None:
-                self._complete(*decided)
+            committed = self._put_record(job, tasks, segment_bytes, query, batch)
+            if committed is not None:
+                self._complete(*committed)
             try:
                 self.target.sweep(job)
-                if decided is not None:
-                    self.log.remove_superseded(decided[0])
+                if committed is not None:
+                    self.log.remove_superseded(committed[0])
             except OSError as error:  # the next sink removes them
                 _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
-            return decided is not None or query is None
+            return committed is not None or query is None
 
     def abort(self, jobs: Iterable[str], *, tried: bool = True) -> None:
         """Remove the jobs' staged files. If one of the jobs was committed, complete that commit first.
@@ -147,12 +147,12 @@ class Committer:
             jobs = [job for job in jobs if self.target.staged(job)]
             if not jobs:
                 return
-            last, newest = self.log.last()
+            last, last_record = self.log.last()
             if self.log.late_puts and tried:
-                last, newest = self._finish_last()
-                while not self.log.take_number(last.number + 1, newest):
-                    last, newest = self._finish_last()
-            elif not last.done and newest.job in jobs:
+                last, last_record = self._finish_last()
+                while not self.log.take_number(last.number + 1, last_record):
+                    last, last_record = self._finish_last()
+            elif not last.done and last_record.job in jobs:
                 with self.target.locked():
                     self._finish_last()
             self.target.end_jobs(jobs)
@@ -172,7 +172,7 @@ class Committer:
                 self.target.end_jobs(self.target.dead_jobs())
             return last
 
-    def _decide(
+    def _put_record(
         self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None, batch: int
     ) -> tuple[int, CommitRecord] | None:
         """Put the record of this commit, and return its number and the record.
@@ -183,8 +183,8 @@ class Committer:
         target = self.target
         for _ in range(self.tries):
             began = self.now_s()
-            last, newest = self._finish_last()
-            if query is not None and newest.queries.get(query, -1) >= batch:  # the same micro-batch or a later one
+            last, last_record = self._finish_last()
+            if query is not None and last_record.queries.get(query, -1) >= batch:  # the same micro-batch or a later one
                 text = "%s: micro-batch %d of query %s is in the log already and is not written again"
                 _log.warning(text, self.directory.path(), batch, query)
                 return None
@@ -192,15 +192,15 @@ class Committer:
             planned, topics = commit_plan.plan_segments(tasks, existing, segment_bytes, target.join_bytes)
             if not planned and query is None:
                 return None
-            ends = target.ends(dict.fromkeys(segment.key for segment in planned), existing, newest)
-            queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
+            ends = target.ends(dict.fromkeys(segment.key for segment in planned), existing, last_record)
+            queries = dict(last_record.queries) if query is None else {**last_record.queries, query: batch}
             segments = commit_plan.assign_offsets(planned, ends)
             record = CommitRecord(job=job, queries=queries, topics=topics, segments=segments)
-            self.log.check_condition(last, newest)
+            self.log.check_condition(last, last_record)
             target.prepare(record)
             if self.now_s() - began > self.log.look_seconds:
                 continue  # `last` may be outdated
-            if self.log.put(last.number + 1, record, newest):
+            if self.log.put(last.number + 1, record, last_record):
                 return last.number + 1, record
         raise errors.LogDirLocked(
             f"other sinks committed {self.tries} times while this sink tried to commit",
@@ -223,18 +223,18 @@ class Committer:
 
     def _finish_last(self) -> tuple[LastCommit, CommitRecord]:
         """Complete the last commit if its writer left it unfinished, and return it."""
-        last, newest = self.log.last()
+        last, last_record = self.log.last()
         if last.done or last.number < 0:
-            return last, newest
+            return last, last_record
         number = last.number
         try:
-            if newest.job is not None:
-                number, newest = self._roll_forward(number, newest)
+            if last_record.job is not None:
+                number, last_record = self._roll_forward(number, last_record)
             self.log.mark_done(number)
-            self.target.end_jobs([newest.job] if newest.job is not None else [])
+            self.target.end_jobs([last_record.job] if last_record.job is not None else [])
         except (OSError, errors.KafkalogError) as error:
             raise unfinished(self.directory, error) from error
-        return LastCommit(number, True), newest
+        return LastCommit(number, True), last_record
 
     def _roll_forward(self, number: int, record: CommitRecord) -> tuple[int, CommitRecord]:
         """Publish the rest of a commit. If its offsets have to change, put it again under the next number.

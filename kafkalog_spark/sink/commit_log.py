@@ -140,7 +140,7 @@ class CommitLog(ABC):
     def expect_put_if_absent(self) -> None:  # noqa: B027
         """Raise OSError if the store ignores the condition of a put."""
 
-    def check_condition(self, last: LastCommit, newest: CommitRecord) -> None:  # noqa: B027
+    def check_condition(self, last: LastCommit, last_record: CommitRecord) -> None:  # noqa: B027
         """Raise as `expect_put_if_absent`. Tries to overwrite the last record, which the store must refuse."""
 
     @abstractmethod

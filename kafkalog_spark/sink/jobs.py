@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.format.regular_file import read_whole
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
 

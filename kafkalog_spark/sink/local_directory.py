@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark import errors
-from kafkalog_spark.format import atomic_file
-from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.format import atomic_file, fsync, regular_file
+from kafkalog_spark.format.regular_file import descriptor, write_all
 from kafkalog_spark.sink.log_directory import LogDirectory
 from kafkalog_spark.store.local_store import LOCAL
 
@@ -43,7 +43,7 @@ class LocalDirectory(LogDirectory):
             raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
 
     def read(self, name: str, most: int) -> bytes:
-        return atomic_file.read_whole(self.log_dir / name, most)
+        return regular_file.read_whole(self.log_dir / name, most)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write a file unless it exists, atomically by a hard link.
@@ -59,7 +59,7 @@ class LocalDirectory(LogDirectory):
         try:
             with descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
                 write_all(fd, data)
-                atomic_file.fsync_descriptor(fd)
+                fsync.fsync_descriptor(fd)
             try:
                 os.link(temporary, path)
             except FileExistsError:
@@ -72,7 +72,7 @@ class LocalDirectory(LogDirectory):
                 os.rename(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        atomic_file.fsync_directory(self.log_dir)
+        fsync.fsync_directory(self.log_dir)
         return True
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
@@ -91,4 +91,4 @@ class LocalDirectory(LogDirectory):
 
     def fsync_directory(self, path: Path) -> None:
         self.step("fsync", path)
-        atomic_file.fsync_directory(path)
+        fsync.fsync_directory(path)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafkalog_spark.errors import JobEnded
-from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, write_all
+from kafkalog_spark.format.fsync import fsync_file
+from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.sink.jobs import job_file
 
 WRITE_BEHIND_BYTES = 16 << 20

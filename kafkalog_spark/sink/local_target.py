@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark import errors
-from kafkalog_spark.format import atomic_file, checkpoint, names
+from kafkalog_spark.format import atomic_file, checkpoint, fsync, names, regular_file
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor, write_all
 from kafkalog_spark.log.read.local_log_dir import partition_dirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints
@@ -90,7 +90,7 @@ class LocalTarget(SegmentTarget):
 
     def begin_job(self, job: str, stream: str | None) -> None:
         makes_directory = not self.log_dir.exists()
-        atomic_file.make_directories(self.log_dir)
+        fsync.make_directories(self.log_dir)
         content = format_job(Job(driver_process(), stream, makes_directory))
         with descriptor(self.log_dir / job_file(job), os.O_WRONLY | os.O_CREAT) as file:
             write_all(file, content)
@@ -138,7 +138,7 @@ class LocalTarget(SegmentTarget):
             for path in paths:
                 if not running:
                     self.directory.step("flush", path)
-                running.append(threads.submit(atomic_file.fsync_file, path))
+                running.append(threads.submit(fsync.fsync_file, path))
             for flushed in running:
                 flushed.result()
 
@@ -201,7 +201,7 @@ class LocalTarget(SegmentTarget):
                     self.directory.step("join", log)
                     with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
-                            write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
+                            write_all(out, regular_file.read_whole(self.log_dir / piece.name))
                 self.directory.step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
@@ -263,7 +263,7 @@ class LocalTarget(SegmentTarget):
         data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
             self.directory.step("mkdir", directory)
-            directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
+            directory.mkdir(fsync.DIRECTORY_MODE, exist_ok=True)
             if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
                 self.directory.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
@@ -271,7 +271,7 @@ class LocalTarget(SegmentTarget):
                 self.directory.step("empty segment", log)
                 for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # existing files stay
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                    os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
+                    os.close(os.open(log.with_suffix(suffix), flags, regular_file.FILE_MODE))
                 self.directory.fsync_directory(directory)
         self.directory.fsync_directory(self.log_dir)
 

@@ -27,7 +27,7 @@ class LogDirectory(ABC):
         return f"{self.root}/{name}" if name else self.root
 
     def unwritable(self, error: OSError) -> NotALogDirectory:
-        """Return the error to raise for an OSError of this class, before a commit is decided."""
+        """Return the error to raise for an OSError of this class before the write is committed."""
         return NotALogDirectory(
             f"cannot be written: {error.strerror or error}",
             path=str(error.filename or self.root),

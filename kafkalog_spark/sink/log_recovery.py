@@ -16,13 +16,15 @@ import numpy as np
 
 from kafkalog_spark import errors
 from kafkalog_spark.format import checkpoint, layout, names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, fsync_file, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.control_record import transaction_end
+from kafkalog_spark.format.fsync import fsync_directory, fsync_file
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.format.transaction_index import format_transaction

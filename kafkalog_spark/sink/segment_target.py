@@ -134,16 +134,16 @@ class SegmentTarget(ABC):
         return {topic: sorted(partitions) for topic, partitions in topics.items()}
 
     def ends(
-        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], newest: CommitRecord
+        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], last_record: CommitRecord
     ) -> dict[TopicPartition, PartitionEnd]:
         """Return the append position of each partition.
 
         Args:
             keys: The partitions.
             existing: Partitions of each existing topic.
-            newest: Record of the last commit.
+            last_record: Record of the last commit.
         """
-        last = {key: own[-1] for key, own in newest.segments_by_partition().items()}
+        last = {key: own[-1] for key, own in last_record.segments_by_partition().items()}
         checkpoints = Checkpoints()
 
         def end(topic: str, partition: int) -> PartitionEnd:

@@ -39,6 +39,7 @@ class GroupCommitter:
         self._settings = settings
         self._client = client
         self._clock_s = clock_s
+        self._position: Offsets = {}
         self._committed: Offsets = {}
         self._sent: Offsets = {}
         self._pending: Future[Errors] | None = None
@@ -51,8 +52,24 @@ class GroupCommitter:
         Raises:
             GroupCommitFailed: With failOnCommitError. Otherwise a failure is logged, and retried later.
         """
+        self._position = offsets
         self._settle(0.0)
-        changed = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
+        self._send_changes()
+
+    def close(self) -> None:
+        """Wait for a pending commit, then commit the position that was not sent while it was pending.
+
+        After a failure nothing more is sent; the next run of the query commits its position.
+        """
+        self._settle(COMMIT_WAIT_SECONDS)
+        if self._failed_at is None:
+            self._send_changes()
+
+    def _send_changes(self) -> None:
+        """Commit the offsets that changed, unless a commit is pending or has failed a short time ago."""
+        changed = {
+            tp: offset for tp, offset in self._position.items() if offset >= 0 and self._committed.get(tp) != offset
+        }
         is_backing_off = self._failed_at is not None and self._clock_s() - self._failed_at < RETRY_SECONDS
         if not changed or self._pending is not None or is_backing_off:
             return
@@ -63,10 +80,6 @@ class GroupCommitter:
                 self._fail(GroupCommitFailed(f"no response within {2 * REQUEST_SECONDS:.0f} s"))
         elif self._failed_at is None:
             self._settle(COMMIT_WAIT_SECONDS)
-
-    def close(self) -> None:
-        """Wait for a pending commit."""
-        self._settle(COMMIT_WAIT_SECONDS)
 
     def _settle(self, seconds: float) -> None:
         """Process the response to the pending commit, waiting at most `seconds` for it."""

@@ -60,8 +60,8 @@ class LiveCopies:
             return live.log_end.offset
 
         # The first of equally good copies is chosen, so the previous choice is sorted to the front.
-        choice = replica_choice.leading_copy(
-            sorted(locations, key=lambda location: location != current), log_end, alone_too=True
+        choice = replica_choice.choose_leading_copy(
+            sorted(locations, key=lambda location: location != current), log_end, always_find_end=True
         )
         if choice is None:
             return None
@@ -74,5 +74,5 @@ class LiveCopies:
 
     def report(self) -> None:
         """Log, in one line, the partitions that are now read from another copy."""
-        replica_choice.report(self._changes)
+        replica_choice.log_choices(self._changes)
         self._changes = {}

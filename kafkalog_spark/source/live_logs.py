@@ -90,7 +90,7 @@ class LiveLogs:
         # Checkpoints are read before the logs: a later checkpoint could be ahead of the log as it was read.
         for location in {location.log_dir: location for location in (*single, *copies)}.values():
             self._checkpoints.look(location.store, location.log_dir, now)
-            location.checkpointed(NO_HINTS, self._checkpoints)
+            location.with_checkpoints(NO_HINTS, self._checkpoints)
         looked_at = for_each_location(
             lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now), single
         )
@@ -155,11 +155,11 @@ class LiveLogs:
             except OSError:
                 listed = False  # the segment or the partition was deleted, which listing it again shows
                 live.directory.forget()
-            hints = location.checkpointed(NO_HINTS, checkpoints)
-            live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
+            hints = location.with_checkpoints(NO_HINTS, checkpoints)
+            live.log.update_checkpoints(recovery_point=hints.recovery_point, log_start=hints.log_start)
             if not listed:
                 live.log.refresh()
-                live.log.check_not_gone()
+                live.log.check_not_deleted()
                 live.topic_id = location.topic_id()
             return self._with_end(live, now)
         directory = directory_watch(location.store, location.directory)
@@ -167,8 +167,10 @@ class LiveLogs:
             directory.changed(now)
         except OSError:
             pass  # PartitionLog raises the error
-        hints = location.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
-        return self._with_end(LiveLog(location.open_unread(hints), location.topic_id(), directory, Watch("")), now)
+        hints = location.with_checkpoints(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
+        return self._with_end(
+            LiveLog(location.open_without_checkpoints(hints), location.topic_id(), directory, Watch("")), now
+        )
 
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
         """Find the end of the log. If the log seems damaged and has changed meanwhile, search again."""
@@ -187,7 +189,7 @@ class LiveLogs:
             except FileNotFoundError:
                 live.directory.forget()
                 log.refresh()
-                log.check_not_gone()
+                log.check_not_deleted()
                 continue
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
@@ -196,7 +198,7 @@ class LiveLogs:
                     raise
                 continue
             live.log_start = log.log_start_offset
-            log.check_not_gone()
+            log.check_not_deleted()
             if isinstance(live.directory, ListingWatch) and log.segments:
                 last = segment_name(log.segments[-1].base_offset)
                 live.directory.set_state(log.names, log.facts, last)

@@ -140,7 +140,7 @@ def _open(
         else:
             end = log.log_end_offset  # also for a fixed end: an offset that was below the LSO remains below it
         bounds = bounds_of(log, log.log_start_offset, end)
-        log.check_not_gone()
+        log.check_not_deleted()
     except NotALogDirectory as gone:
         if options.fail_on_data_loss or location.exists():
             raise

@@ -34,9 +34,9 @@ from kafkalog_spark.store.storage_options import StorageOptions, is_storage_opti
 
 _log = logging.getLogger(__name__)
 
-NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
-NO_OPTIONS = (
-    f"{NO_DIRECTORY}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
+_NO_DIRECTORY_HINT = 'name it in .load("/data/kafka-logs")'
+_NO_OPTIONS_HINT = (
+    f"{_NO_DIRECTORY_HINT}; if this is a table: Spark does not hand a table's options to a source in Python, so use "
     "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
     "('path' = '...', 'subscribe' = '...')"
 )
@@ -77,7 +77,7 @@ def parse_read_options(
         raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table}'")
     paths = given["path"] or given["paths"]
     if paths is None:
-        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
+        raise OptionError("no log directory is given", hint=_NO_DIRECTORY_HINT if given.names else _NO_OPTIONS_HINT)
     level, kafka_level = given["isolationLevel"], given["kafka.isolation.level"]
     if kafka_level not in (None, level) and "isolationLevel" in given:
         raise OptionError(f"option 'isolationLevel' is {level}, but 'kafka.isolation.level' is {kafka_level}")

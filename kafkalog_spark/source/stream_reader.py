@@ -200,7 +200,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         hints = OpenHints(pass_over_damage=self._options.passes_over_damage, known_end=split.known_end)
         try:
             try:
-                log = location.open_unread(hints)
+                log = location.open_without_checkpoints(hints)
             except NotALogDirectory as gone:
                 if location.exists() or not location.store.exists(location.log_dir):
                     raise

@@ -34,7 +34,7 @@ def table_schema(query: TableQuery) -> StructType:
     """Return the schema of a query. All columns are nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(query.of.schema(query.columns))
+    return from_arrow_schema(query.table.schema(query.columns))
 
 
 def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
@@ -43,11 +43,11 @@ def narrow_query(query: TableQuery, schema: StructType) -> TableQuery:
     The schema of a count has no columns; the query then reads a single one. Raises OptionError for an unknown column,
     and for a column of another type.
     """
-    known = {name.lower(): name for name in query.of.columns}
+    known = {name.lower(): name for name in query.table.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
-    query = replace(query, columns=names or query.of.default_columns[:1])
+    query = replace(query, columns=names or query.table.default_columns[:1])
     for field, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
         if field.dataType.simpleString() != ours.dataType.simpleString():
             raise OptionError(
@@ -84,7 +84,7 @@ class TableReader(DataSourceReader):
 
         options, query = self._options, self._query
         dirs = open_log_dirs(options)
-        with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
+        with requests_logged(f"planning the table {query.table_name}", (root.store for root in dirs.roots)):
             subscription, present = options.subscription, dirs.locations
             if subscription.is_given:
                 wanted = assigned_partitions(subscription, present)
@@ -121,6 +121,6 @@ class TableReader(DataSourceReader):
         from kafkalog_spark.log.tables.read_table import rows_of_units
 
         stores = [store for unit in task.units if unit.location is not None for store in unit.location.stores]
-        with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table}", stores):
+        with requests_logged(f"a task of {len(task.units)} pieces of the table {self._query.table_name}", stores):
             rows = rows_of_units(task.units, self._query, task.context)
             yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), yield_until_spark_stops(rows))

@@ -15,8 +15,8 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 
-from kafkalog_spark.format.atomic_file import open_regular, read_whole
 from kafkalog_spark.format.names import DELETED_SUFFIX
+from kafkalog_spark.format.regular_file import open_regular, read_whole
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts, Listing, OpenFile
 
 _QUIET_NS = 1_000_000_000

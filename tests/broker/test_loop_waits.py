@@ -154,7 +154,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     log = broker.broker.log("orders", 0)
     header = build_batch([(b"k", b"v")], 1, producer_epoch=0, base_sequence=0).header
     for producer_id in range(100_000):
-        log.producer_state.appended(header._replace(producer_id=producer_id))
+        log.producer_state.apply(header._replace(producer_id=producer_id))
     threads: list[threading.Thread] = []
 
     def watched(*args: Any, **options: Any) -> None:

@@ -21,7 +21,7 @@ from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.net.listening_socket import backlog
 from kafkalog_broker.net.network import Network
 from kafkalog_broker.server import Server
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing import RunningBroker, running_broker

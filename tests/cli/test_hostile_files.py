@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog_spark.cli import cat, check, repair, report
 from kafkalog_spark.errors import CorruptLog
-from kafkalog_spark.format import atomic_file, layout
+from kafkalog_spark.format import layout, regular_file
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
@@ -107,7 +107,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return data
 
     monkeypatch.setattr(layout, "MAX_SEGMENT_SIZE", 4 << 20)  # as much of a sparse segment is looked at
-    read_whole = atomic_file.read_whole
+    read_whole = regular_file.read_whole
     monkeypatch.setattr(local_store, "read_whole", counted)
     return read
 

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.format.atomic_file import (
-    NotRegularFile,
-    fsync_directory,
-    fsync_tree,
-    make_directories,
-    open_regular,
-    replace_file,
-)
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.fsync import fsync_directory, fsync_tree, make_directories
+from kafkalog_spark.format.regular_file import NotRegularFile, open_regular
 from tests.log.helpers.sync_watch import SyncWatch
 
 

@@ -373,7 +373,7 @@ def open_bytes(path) -> bytes:
 def test_reading_an_index_needs_no_compiler():
     code = (
         "import sys; from kafkalog_spark.format import names, offset_index, time_index, transaction_index, "
-        "producer_snapshot, checkpoint, partition_metadata, meta_properties, atomic_file; "
+        "producer_snapshot, checkpoint, partition_metadata, meta_properties, atomic_file, fsync; "
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=golden_data.GOLDEN.parent.parent).returncode == 0

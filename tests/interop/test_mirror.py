@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.protocol.mirror_messages import FETCH
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
@@ -190,7 +190,7 @@ def test_where_the_logs_part_the_mirror_is_cut(
     )
     end = log.log_end_offset
     lost = b"".join(records(end + i, leader_epoch=log.leader_epoch) for i in range(500))
-    Follower(log).append(fetched_batches(memoryview(lost)), NOW)
+    Follower(log).append(parse_fetched_batches(memoryview(lost)), NOW)
     log.close()
     kafka.stop()
     kafka.start()  # which begins a leader epoch

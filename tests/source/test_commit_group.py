@@ -141,6 +141,31 @@ def test_an_answer_that_is_late_is_taken_by_a_later_trigger(monkeypatch: pytest.
     assert coordinator.asked[1:] == [{("t", 0): 11}]
 
 
+def test_close_after_a_late_response_sends_the_position_that_was_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.COMMIT_WAIT_SECONDS", 0.0)
+    coordinator = Coordinator(None)
+    commits = committer(coordinator)
+    commits.commit({("t", 0): 10})
+    commits.commit({("t", 0): 11})
+    assert coordinator.late is not None
+    coordinator.late.set_result({})
+    commits.close()
+    assert coordinator.asked == [{("t", 0): 10}, {("t", 0): 11}]
+
+
+def test_close_sends_nothing_more_while_a_response_is_missing_or_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafkalog_spark.source.group_commits.COMMIT_WAIT_SECONDS", 0.0)
+    for response in (None, GroupCommitFailed("Local: Timed out")):
+        coordinator = Coordinator(response)
+        commits = committer(coordinator)
+        commits.commit({("t", 0): 10})
+        commits.commit({("t", 0): 11})
+        commits.close()
+        assert coordinator.asked == [{("t", 0): 10}]
+
+
 @pytest.fixture
 def reader_commits(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     coordinator = Coordinator()

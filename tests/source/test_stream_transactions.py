@@ -123,7 +123,7 @@ def test_the_lso_found_step_by_step_is_the_one_found_from_the_start(tmp_path: Pa
             in_progress.add(producer)
         if chance.random() < 0.5:
             log = log or LogDirs.open(tmp_path).partition("t", 0)
-            log.follow(recovery_point=None, log_start=None)
+            log.update_checkpoints(recovery_point=None, log_start=None)
             log.refresh()
             fresh = LogDirs.open(tmp_path).partition("t", 0)
             assert walk.last_stable_offset(log) == last_stable_offset(fresh), step
@@ -142,6 +142,6 @@ def test_a_log_that_was_cut_and_written_anew_is_walked_anew(tmp_path: Path) -> N
     shutil.rmtree(path.parent)
     copy.rename(path.parent)
     append(tmp_path, "t", 0, numbers(20, 30))
-    log.follow(recovery_point=None, log_start=None)
+    log.update_checkpoints(recovery_point=None, log_start=None)
     log.refresh()
     assert walk.last_stable_offset(log) == 15

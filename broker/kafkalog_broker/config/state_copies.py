@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_files
+from kafkalog_spark.format.atomic_file import replace_files
+from kafkalog_spark.format.regular_file import read_state
 
 VERSION = 0
 

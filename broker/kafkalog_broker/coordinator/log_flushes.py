@@ -67,7 +67,7 @@ class LogFlushes:
             BrokerError: As `Log.flush`.
         """
         while log.recovery_point < up_to or (
-            log.high_watermark < up_to and log.config.flush_messages == EVERY_APPEND and not log.follows
+            log.high_watermark < up_to and log.config.flush_messages == EVERY_APPEND and not log.is_follower
         ):
             await asyncio.shield(self._begin_flush(log))
             if log.is_closed:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch, Record
-from kafkalog_broker.storage.append.recompression import unpacked
+from kafkalog_broker.storage.append.decompression import decompress_records
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc
@@ -109,7 +109,7 @@ def _keyed_records(header: BatchHeader, data: bytes) -> list[Record]:
 def _read_records(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordView]]:
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
-        payload = memoryview(bytes(unpacked(header.codec, payload)))
+        payload = memoryview(bytes(decompress_records(header.codec, payload)))
     try:
         return payload, list(read_records(payload, header.record_count, header.base_timestamp))
     except CorruptBatch as error:

@@ -19,10 +19,10 @@ from kafkalog_broker.fetching.legacy_messages import (
     locate_messages,
     units_of_batches,
 )
-from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
+from kafkalog_broker.storage.append.decompression import decompress_records
+from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
 from kafkalog_broker.storage.append.lz4_frame import header_checksum
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, Unit
-from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
@@ -70,7 +70,7 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
         payload = scratch.read_only()
         units[0, Unit.END], units[0, Unit.BASE_OFFSET] = opened.end, opened.add
     else:
-        records = unpacked(codec, compressed[layout.RECORDS_AT :])
+        records = decompress_records(codec, compressed[layout.RECORDS_AT :])
         payload = as_array(records)
         units[0, Unit.END] = len(records)
     units[0, Unit.START] = 0
@@ -121,4 +121,4 @@ def _wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) ->
         checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
         value = value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]
     attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if is_append_time and magic == 1 else 0)
-    return wrapper_of(magic, attributes, value, int(messages[-1, MessageColumn.OFFSET]), int(timestamp))
+    return build_wrapper(magic, attributes, value, int(messages[-1, MessageColumn.OFFSET]), int(timestamp))

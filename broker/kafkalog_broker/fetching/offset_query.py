@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, TimestampAndOffset
+from kafkalog_broker.storage.partition.timestamp_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, TimestampAndOffset
 from kafkalog_spark.format import layout
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from kafkalog_broker.quotas.quota_entity import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.lifecycle import BrokerState, Lifecycle
 from kafkalog_broker.runtime.traffic import Traffic
+from kafkalog_broker.storage.log_dir_usage import read_usable_bytes
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 from kafkalog_broker.transactions.transaction_state import TransactionState
@@ -142,7 +143,7 @@ class Collector:
         samples.add("kafkalog_partitions_offline", offline)
 
     async def _add_storage(self, broker: Broker, samples: Samples) -> None:
-        for directory, usable in await broker.run_blocking(broker.logs.usable_bytes):
+        for directory, usable in await broker.run_blocking(read_usable_bytes, broker.logs.dirs.all):
             samples.add("kafkalog_log_dir_online", usable is not None, str(directory))
             if usable is not None:
                 samples.add("kafkalog_log_dir_usable_bytes", usable, str(directory))

@@ -25,7 +25,7 @@ from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.logging_setup import set_up_logging
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, OptionError

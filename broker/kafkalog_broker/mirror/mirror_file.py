@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import fsync_directory, read_state, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.fsync import fsync_directory
+from kafkalog_spark.format.regular_file import read_state
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from kafkalog_broker.protocol.mirror_fetch_messages import (
 )
 from kafkalog_broker.protocol.mirror_messages import FETCH, NO_ID, Key
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_cluster_id
 from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import HeaderColumn
@@ -277,7 +277,7 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     windows: list[Window | Exception] = []
     for data in records:
         try:
-            windows.append(fetched_batches(data))
+            windows.append(parse_fetched_batches(data))
         except Exception as error:  # noqa: BLE001 - returned to the caller
             windows.append(error)
     return windows

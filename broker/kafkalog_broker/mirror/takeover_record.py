@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state, replace_file
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, replace_file
+from kafkalog_spark.format.regular_file import read_state
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_spark.format.atomic_file import fsync_file
+from kafkalog_spark.format.fsync import fsync_file
 
 
 def flush_truncation(log: Log) -> None:

@@ -1,4 +1,4 @@
-"""Segments that are due to be copied to remote storage, and the files of a copy (Kafka's RLMCopyTask)."""
+"""Segments that are to be copied to remote storage, and the metadata and files of a copy (Kafka's `RLMCopyTask`)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
 def prepare_copy(
     log: Log, segment: LogSegment, until: int, broker_id: int, now_ms: int
 ) -> tuple[RemoteSegment, LogSegmentData]:
-    """Return the metadata and the files of a segment that is on disk. Blocks if the producer snapshot must be made.
+    """Return the metadata and the files of a copy of a flushed segment. Blocks if the producer snapshot is missing.
 
     Args:
         until: Base offset of the next segment.
 
     Raises:
         BrokerError: kafka_storage_error if the segment is still being written or has no leader epochs.
-        CorruptLog, OSError: If the producer snapshot cannot be made.
+        CorruptLog, OSError: If the missing producer snapshot cannot be written.
     """
     epochs = log.epochs.entries
     first = max((entry for entry in epochs if entry.start_offset <= segment.base_offset), default=None)
@@ -67,7 +67,7 @@ def prepare_copy(
     indexes = {
         RemoteFile.OFFSET_INDEX: Path(segment.index_path),
         RemoteFile.TIME_INDEX: Path(segment.path(names.TIME_INDEX_SUFFIX)),
-        RemoteFile.PRODUCER_SNAPSHOT: log.local.producer_snapshot(until) or _make_snapshot(log, until),
+        RemoteFile.PRODUCER_SNAPSHOT: log.local.producer_snapshot(until) or _write_snapshot(log, until),
     }
     if aborted:
         indexes[RemoteFile.TRANSACTION_INDEX] = Path(segment.path(names.TRANSACTION_INDEX_SUFFIX))
@@ -75,10 +75,10 @@ def prepare_copy(
     return metadata, LogSegmentData(Path(segment.log_path), indexes, leader_epochs)
 
 
-def _make_snapshot(log: Log, offset: int) -> Path:
-    """Make the producer snapshot at `offset` from an earlier snapshot and the records after it.
+def _write_snapshot(log: Log, offset: int) -> Path:
+    """Write the producer snapshot at `offset`, computed from an earlier snapshot and the records after it.
 
-    A recovered log has snapshots for its last segments only. Raises CorruptLog, OSError.
+    A recovered log has snapshots of its last segments only. Raises CorruptLog, OSError.
     """
     segments = log.segments
     bases = [segment.base_offset for segment in segments if segment.base_offset < offset]

@@ -1,4 +1,4 @@
-"""Bounded number of asyncio tasks that work on partitions, with worker threads for their blocking calls."""
+"""Asyncio tasks that work on partitions, in bounded number, with worker threads for their blocking calls."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ MAX_THREADS = 64
 
 
 class PartitionTasks:
-    """Runs `work` on partitions, at most `limit()` at a time. A waiting or running partition is not added again.
-
-    Used from the event loop.
+    """Runs `work` on partitions, on at most `limit()` partitions at a time. Used from the event loop.
 
     Attributes:
         threads: Executor for the blocking calls of the work.
@@ -34,7 +32,7 @@ class PartitionTasks:
         self._is_stopped = False
 
     def add(self, partition: RemotePartition) -> None:
-        """Begin the work on a partition when its turn comes."""
+        """Queue a partition; no-op if it is queued already or its task is running."""
         if partition not in self._running:
             self._waiting[partition] = None
         self._begin()

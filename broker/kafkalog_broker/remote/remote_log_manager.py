@@ -1,7 +1,7 @@
-"""Remote storage of this broker: which partitions have it, when they are copied and expired.
+"""Remote storage of this broker: the partitions that use it, and when their segments are copied and deleted.
 
-Corresponds to Kafka's `RemoteLogManager`. Called from the event loop. Requests to the store block threads: those that
-copy, those that delete and those that read do not wait for each other, and no other work waits for them.
+Corresponds to Kafka's `RemoteLogManager`. Called from the event loop. Copies, deletions and reads have separate
+threads, so they do not wait for each other, and no other work waits for them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartition
 from kafkalog_broker.remote.remote_reads import RemoteReads
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_broker.remote.restore import restore_lineage, restore_log, restore_topics
 from kafkalog_broker.remote.segment_copier import SegmentCopier
 from kafkalog_broker.remote.segment_expirer import SegmentExpirer
@@ -83,17 +84,19 @@ class RemoteLogManager:
         self._deleted = deleted
         self.partitions: dict[tuple[UUID, int], RemotePartition] = {}
         self.counts = RemoteCounts()
-        self.reads = RemoteReads(config, storage, metadata, clock, call, self.counts)
-        self._expirer = SegmentExpirer(config, storage, metadata, clock, self.counts, self._forget)
+        services = RemoteServices(config, storage, metadata, clock, call, self.counts)
+        self.reads = RemoteReads(services)
+        self._expirer = SegmentExpirer(services, self._forget)
         self._copier = SegmentCopier(
-            config, storage, metadata, clock, call, self.counts,
+            services,
             after_copy=self._expirer.add,  # the expirer deletes the objects of a failed copy
             jitter=jitter or random.Random(),
-        )  # fmt: skip
+        )
 
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
-        """Load the remote segments' metadata, and restore logs that end before their remote segments. Before the broker
-        serves.
+        """Load the remote segments' metadata, and restore logs that end before their remote segments.
+
+        Called before the broker handles requests.
 
         Args:
             topic: `__remote_log_metadata`.

@@ -1,4 +1,4 @@
-"""Remote segments of a partition, as the events of `__remote_log_metadata` describe them."""
+"""Remote segments of one partition, according to the events of `__remote_log_metadata`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(slots=True, eq=False)
 class EpochSegments:
-    """Finished segments with records of one leader epoch (Kafka's RemoteLogLeaderEpochState).
+    """Finished segments with records of one leader epoch (Kafka's `RemoteLogLeaderEpochState`).
 
     Attributes:
-        spans: First offset of the epoch in a segment, and the segment; sorted, without covered segments.
-        covered: The segments that a later one covers.
-        highest: Last offset of the epoch that was copied.
+        spans: First offset of the epoch in each segment, and the segment; sorted by offset, without covered segments.
+        covered: Segments whose records are all in one of the other segments.
+        highest: Last copied offset of the epoch.
     """
 
     spans: list[tuple[int, RemoteSegment]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class EpochSegments:
         self.spans = self.spans[:slot] + self.spans[slot + 1 :]
 
     def all(self) -> list[RemoteSegment]:
-        """Return all segments, also covered ones, by start offset."""
+        """Return all segments, including covered ones, by start offset."""
         segments = [*(segment for _, segment in self.spans), *self.covered]
         return sorted(segments, key=lambda segment: segment.start_offset) if self.covered else segments
 
@@ -70,10 +70,10 @@ class EpochSegments:
 class RemoteLogMetadataCache:
     """Remote segments of one partition (Kafka's `RemoteLogMetadataCache`).
 
-    Changed on the event loop's thread only. Lists are replaced as a whole, so other threads may search them.
+    Only the event loop changes it. Lists are replaced as a whole, so other threads may search them.
 
     Attributes:
-        partition: The partition; all its segments refer to this object.
+        partition: Identity of the partition; all its segments refer to this object.
         is_deleted: True once the deletion of the partition's segments has begun.
         invalid_events: Number of events that are not a valid transition from the previous state; they change nothing.
         finished_bytes: Size of the segments whose copy is finished.
@@ -106,24 +106,24 @@ class RemoteLogMetadataCache:
         if after is before:
             return
         if before is not None and before.state is COPY_FINISHED:
-            self._unfinished(before.segment)
+            self._remove_finished(before.segment)
         if after is None:
             del self._segments[segment_id]
             return
         self._segments[segment_id] = after
         if after.state is COPY_FINISHED:  # kafkalog-repair --from-tier writes it as a segment's first event
-            self._finished(after.segment)
+            self._add_finished(after.segment)
 
-    def _unfinished(self, segment: RemoteSegment) -> None:
+    def _remove_finished(self, segment: RemoteSegment) -> None:
         for epoch, _ in segment.leader_epochs:
             of_epoch = self._epochs[epoch]
             of_epoch.remove(segment.segment_id)
             if not (of_epoch.spans or of_epoch.covered):
-                # The highest copied offset of the epoch must go with its last segment, or it would not be copied again.
+                # Otherwise the highest copied offset of the epoch would remain, and its records not be copied again.
                 del self._epochs[epoch]
         self.finished_bytes -= segment.size
 
-    def _finished(self, segment: RemoteSegment) -> None:
+    def _add_finished(self, segment: RemoteSegment) -> None:
         self.finished_bytes += segment.size
         epochs = segment.leader_epochs
         ends = [following.start_offset - 1 for _, following in pairwise(epochs)]
@@ -163,7 +163,7 @@ class RemoteLogMetadataCache:
         return segment if segment.start_offset <= offset <= end else None
 
     def walk(self, lineage: Sequence[EpochEntry], offset: int) -> Iterator[RemoteSegment]:
-        """Yield the segments of a log with these leader epochs from `offset` on, until one is missing."""
+        """Yield the adjacent segments of a log with these leader epochs, from the one that contains `offset` on."""
         while True:
             slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset) - 1
             segment = self.find(lineage[slot].epoch, offset) if slot >= 0 else None

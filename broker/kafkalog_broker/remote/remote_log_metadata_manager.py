@@ -1,7 +1,7 @@
-"""Metadata of remote segments, stored in `__remote_log_metadata` (Kafka's TopicBasedRemoteLogMetadataManager).
+"""Metadata of remote segments, stored in `__remote_log_metadata` (Kafka's `TopicBasedRemoteLogMetadataManager`).
 
-An event is flushed before it takes effect: an object is written only after COPY_SEGMENT_STARTED is on disk, and a local
-segment is deleted only after COPY_SEGMENT_FINISHED is.
+An event is flushed before it takes effect: objects are written after COPY_SEGMENT_STARTED is on disk, and a local
+segment is deleted after COPY_SEGMENT_FINISHED is on disk.
 """
 
 from __future__ import annotations
@@ -39,17 +39,6 @@ _log = logging.getLogger(__name__)
 _READ_BYTES = 1 << 20  # bytes of the topic per read, about 4,000 events
 
 
-def _partition_of(event: RemoteLogEvent) -> TopicIdPartition:
-    return event.segment.partition if isinstance(event, SegmentEvent) else event.partition
-
-
-def _check_name(event: RemoteLogEvent, name_of: Callable[[UUID], str | None]) -> None:
-    partition = _partition_of(event)
-    name = name_of(partition.topic_id)
-    if name not in (None, partition.topic):
-        raise CorruptRemoteMetadata(f"the event names {partition}, but the topic with this ID is {name}")
-
-
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
     """Return the overrides of `__remote_log_metadata`."""
     return {
@@ -65,10 +54,11 @@ class RemoteLogMetadataManager:
     """Reads and appends the events. Used from the event loop, except `load`.
 
     Attributes:
-        _log_of: Returns the log of a partition of `__remote_log_metadata`.
-        _run_blocking: Runs a flush in a thread.
+        _log_of: Returns the log of a topic's partition.
+        _run_blocking: Runs a flush on another thread.
         _count: Number of partitions of `__remote_log_metadata`.
-        partitions: Partitions with events, until the deletion of their segments is finished, by topic ID and number.
+        partitions: Partitions with events, by topic ID and partition number. A partition is removed when the deletion
+            of its segments is finished.
         unreadable: Partitions of `__remote_log_metadata` that cannot be read, with the reason.
     """
 
@@ -83,11 +73,11 @@ class RemoteLogMetadataManager:
     def load(self, topic: Topic, name_of: Callable[[UUID], str | None] = lambda topic_id: None) -> None:
         """Read the whole topic. Blocks; called before all other methods.
 
-        A partition that cannot be read is added to `unreadable`. A record that is not a valid event changes nothing.
+        A partition that cannot be read is added to `unreadable`. A record that is not a valid event is skipped.
 
         Args:
-            name_of: Returns the name of the topic with an ID, or None if there is no such topic. An event with another
-                name is invalid, because the objects of later segments would be looked up below a wrong name.
+            name_of: Returns the name of the topic with an ID; None for an unknown ID. An event with another name is
+                invalid, because the objects of later segments would be searched under a wrong name.
         """
         self._count = topic.partitions
         for number in range(topic.partitions):
@@ -168,3 +158,15 @@ class RemoteLogMetadataManager:
         await self._run_blocking(log.flush, end)
         for event in events:
             self._apply(event)
+
+
+def _check_name(event: RemoteLogEvent, name_of: Callable[[UUID], str | None]) -> None:
+    """Raise CorruptRemoteMetadata if the event has another topic name than the topic with its ID."""
+    partition = _partition_of(event)
+    name = name_of(partition.topic_id)
+    if name not in (None, partition.topic):
+        raise CorruptRemoteMetadata(f"the event names {partition}, but the topic with this ID is {name}")
+
+
+def _partition_of(event: RemoteLogEvent) -> TopicIdPartition:
+    return event.segment.partition if isinstance(event, SegmentEvent) else event.partition

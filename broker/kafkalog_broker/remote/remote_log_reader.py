@@ -1,6 +1,6 @@
 """Reads of remote segments for Fetch and ListOffsets (Kafka: `RemoteLogManager.read`, `findOffsetByTimestamp`).
 
-They block and run on worker threads. They read only lists of a log and its metadata that are replaced as a whole.
+Reads block, and run on worker threads. Of a log and its metadata they use only lists that are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kafkalog_broker.remote.transaction_markers import TransactionMarkers
 from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import segments_from
-from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, offset_in_segment
 from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ, BatchEnd, SegmentEnd, SegmentLookup
+from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset, offset_in_segment
 from kafkalog_spark.errors import CorruptIndex, CorruptLog, RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
@@ -34,9 +34,9 @@ _READ_AHEAD = 64 << 10  # bytes per request in the search for a batch: usually m
 
 
 class RemoteSegmentFile(SegmentLookup):
-    """A remote segment with its indexes. Methods block; use it on one thread at a time.
+    """Remote segment with its indexes. Methods block; use it on one thread at a time.
 
-    They raise RemoteStorageError and the errors of `RemoteStorage.fetch`.
+    All methods raise RemoteStorageError and the other errors of `RemoteStorage.fetch`.
 
     Attributes:
         fetched_bytes: Number of bytes of the .log fetched so far.
@@ -62,11 +62,11 @@ class RemoteSegmentFile(SegmentLookup):
         Raises:
             CorruptLog: If remote storage has fewer bytes than the segment's metadata says.
         """
-        at = self.hold(position, size)
+        at = self._fetch_into_buffer(position, size)
         return self._buffer[at : at + size]
 
-    def hold(self, position: int, size: int) -> int:
-        """Fetch the bytes that `read` would return into the buffer, and return their position in it.
+    def _fetch_into_buffer(self, position: int, size: int) -> int:
+        """Make sure that the buffer contains the bytes that `read` returns, and return their position in it.
 
         Raises CorruptLog.
         """
@@ -109,7 +109,7 @@ class RemoteSegmentFile(SegmentLookup):
 
         The bytes are fetched, so reading them needs no further request.
         """
-        at = self.hold(start, limit - start + SCAN_READ)
+        at = self._fetch_into_buffer(start, limit - start + SCAN_READ)
         return self.check_batches(self._buffer, at, start, limit)
 
     def _index_floor(self, target: int, column: int) -> tuple[int, int]:
@@ -258,7 +258,11 @@ class RemoteLogReader:
             by_markers = self._markers.aborted(file, batches.position, len(batches.records), following_files())
             file.fetched_bytes += sum(other.fetched_bytes for other in following)
             known = {(transaction.producer_id, transaction.last_offset) for transaction in found}
-            found += [one for one in by_markers if (one.producer_id, one.last_offset) not in known]
+            found += [
+                transaction
+                for transaction in by_markers
+                if (transaction.producer_id, transaction.last_offset) not in known
+            ]
         return list(dict.fromkeys(found))
 
     def _before_local(

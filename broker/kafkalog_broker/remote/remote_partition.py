@@ -1,4 +1,4 @@
-"""State of a partition with remote segments, and counters for all of them."""
+"""State of one partition with remote segments, and totals of all partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_broker.storage.partition.log import Log
 
 @dataclass(slots=True)
 class RemoteCounts:
-    """Totals since the start of the broker (Kafka's RemoteStorageMetrics and BrokerTopicMetrics)."""
+    """Totals since the start of the broker (Kafka's `RemoteStorageMetrics` and `BrokerTopicMetrics`)."""
 
     copy_requests: int = 0
     copy_errors: int = 0
@@ -26,7 +26,7 @@ class RemoteCounts:
 
 
 class Lag(NamedTuple):
-    """Segments, and their bytes, that are due to be copied or deleted."""
+    """Number of segments that are to be copied or deleted, and their total size in bytes."""
 
     segments: int
     size: int
@@ -45,8 +45,8 @@ class RemotePartition:
         copying: IDs of the segments that are being copied.
         failures: Number of failed copies since the last successful one.
         next_try_ms: Earliest time of the next copy after a failure, by the monotonic clock.
-        copy_lag: Closed segments that wait to be copied.
-        delete_lag: Segments that wait to be deleted.
+        copy_lag: Segments that are to be copied.
+        delete_lag: Segments that are to be deleted.
         reported_future_segment: ID of the segment whose timestamp in the future was logged last.
     """
 
@@ -60,7 +60,7 @@ class RemotePartition:
     reported_future_segment: UUID | None = None
 
     def update_copy_lag(self, log: Log) -> bool:
-        """Count the segments to copy again, and return whether there are any."""
+        """Update `copy_lag`, and return whether any segment is to be copied."""
         sizes = [segment.size for segment, _ in segments_to_copy(log)]
         self.copy_lag = Lag(len(sizes), sum(sizes))
         return bool(sizes)

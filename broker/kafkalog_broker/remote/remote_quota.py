@@ -1,4 +1,4 @@
-"""Limit on the bytes per second that are copied to, or fetched from, remote storage (Kafka's RLMQuotaManager)."""
+"""Limit on the bytes per second that are copied to, or fetched from, remote storage (Kafka's `RLMQuotaManager`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from kafkalog_broker.quotas.rates import TokenBucket, Windows
 
 
 class RemoteQuota:
-    """Average rate over a number of windows. Thread-safe.
+    """Limit on the average rate over a number of windows. Thread-safe.
 
-    Kafka averages over all its windows, so that a burst of as many bytes as all windows but one allow passes at once.
+    As in Kafka, a burst of as many bytes as all windows but one allow passes without a wait.
     """
 
     def __init__(self, limit: Callable[[], int], windows: int, seconds: int, clock_ms: Callable[[], int]) -> None:
-        """
+        """Create the quota.
+
         Args:
             limit: Returns the allowed bytes per second; a change takes effect with the next call.
             windows: Number of windows.
@@ -26,11 +27,11 @@ class RemoteQuota:
         self._limit, self._clock_ms, self._lock = limit, clock_ms, threading.Lock()
 
     def record(self, size: int) -> None:
-        """Count `size` bytes that are moved now."""
+        """Count `size` bytes that are being copied or fetched."""
         with self._lock:
             self._bucket.record(size, self._limit(), self._clock_ms())
 
     def wait_ms(self) -> int:
-        """Return the ms to wait until more bytes may be moved; 0 while the rate is not above the limit."""
+        """Return the time in ms until more bytes may be copied or fetched; 0 if the rate is not above the limit."""
         with self._lock:
             return self._bucket.throttle_ms(self._limit(), self._clock_ms())

@@ -1,35 +1,31 @@
-"""Reads of remote segments for requests, bounded in threads, queue length, memory, time and rate."""
+"""Reads of remote segments for requests, with limits on threads, queue length, memory, time and rate."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.partition_tasks import MAX_THREADS
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_log_reader import MAX_BYTES, RemoteLogReader, RemoteRead
-from kafkalog_broker.remote.remote_partition import RemoteCounts
 from kafkalog_broker.remote.remote_quota import RemoteQuota
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
-from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ
+from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _MEMORY = 12 << 20
-"""Bytes of records that all reads may hold. They count twice during a read, then once until the response is sent."""
+"""Largest number of bytes of records in memory. A record counts twice while it is read, then once until it is sent."""
 _STOPPING = "the broker is stopping and no longer reads remote storage"
 
 
@@ -40,33 +36,23 @@ class RemoteReads:
         memory: Budget for the bytes of reads, and of their responses until they are sent.
     """
 
-    def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        storage: RemoteStorage,
-        metadata: RemoteLogMetadataManager,
-        clock: Clock,
-        call: Callable[..., Awaitable[Any]],
-        counts: RemoteCounts,
-    ) -> None:
-        """
-        Args:
-            config: Returns the current configuration.
-            call: Runs a function that waits for a local disk in a thread.
-        """
-        self._config, self._metadata, self._call, self._counts = config, metadata, call, counts
-        now = config()
+    def __init__(self, services: RemoteServices) -> None:
+        self._config, self._metadata = services.config, services.metadata
+        self._call, self._counts = services.call, services.counts
+        config = services.config
+        initial = config()
         self._quota = RemoteQuota(
             lambda: config().remote_log_manager_fetch_max_bytes_per_second,
-            now.remote_log_manager_fetch_quota_window_num, now.remote_log_manager_fetch_quota_window_size_seconds,
-            clock.monotonic_ms,
-        )  # fmt: skip
-        self._reader = RemoteLogReader(storage)
+            initial.remote_log_manager_fetch_quota_window_num,
+            initial.remote_log_manager_fetch_quota_window_size_seconds,
+            services.clock.monotonic_ms,
+        )
+        self._reader = RemoteLogReader(services.storage)
         self._reads: set[asyncio.Task[Any]] = set()
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="kafkalog-remote-read")
         self._trim = IdleTrim(self._threads.submit)
         self.memory = ByteBudget(_MEMORY)
-        self._parallel_reads = now.remote_log_reader_threads
+        self._parallel_reads = initial.remote_log_reader_threads
         self._turns = asyncio.Semaphore(self._parallel_reads)
         self._is_stopping = False
 
@@ -143,8 +129,8 @@ class RemoteReads:
     async def _run_in_thread(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
         """Run `read` in a thread, and wait at most `wait_ms` for its result.
 
-        After that time a read that is still queued is cancelled. A read that has begun continues, so that the next one
-        finds in the caches what it fetched.
+        After that time a read that is still queued is cancelled. A read that has begun continues, so that its result is
+        in the caches when the client tries again.
 
         Args:
             lease: Memory of the read; released when the read ends, unless its result is returned.

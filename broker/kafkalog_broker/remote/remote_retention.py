@@ -1,4 +1,4 @@
-"""Remote segments that retention deletes (Kafka's RLMExpirationTask)."""
+"""Choice of the remote segments that retention deletes (Kafka's `RLMExpirationTask`)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ExpiredSegments:
 
     Attributes:
         segments: In the order of their deletion.
-        log_start_offset: Log start offset without these segments; None if it does not move.
-        from_future: First segment that is kept, if retention.ms keeps it because of a timestamp far in the future.
+        log_start_offset: Log start offset after the deletion; None if it does not move.
+        from_future: First remaining segment, if retention.ms keeps it because of a timestamp far in the future.
     """
 
     segments: list[RemoteSegment] = field(default_factory=list)
@@ -34,14 +34,14 @@ def expired_segments(
 ) -> ExpiredSegments:  # fmt: skip
     """Return the segments to delete now. The caller moves the log start offset before it deletes the first one.
 
-    As in Kafka a segment expires if it lies below the log start offset, if its newest record is older than
-    retention.ms, or if the local and remote log together is larger than retention.bytes. Segments expire from the
-    oldest up to the first one that stays. Segments whose epochs all precede the first epoch of the log expire too;
-    other segments outside the lineage of the log stay.
+    As in Kafka, a segment expires if it is below the log start offset, if its newest record is older than retention.ms,
+    or if the local and the remote log together exceed retention.bytes. Segments expire from the oldest up to the first
+    one for which no reason applies. Segments whose epochs all precede the first epoch of the log expire too; other
+    segments outside the lineage of the log are kept.
 
     Args:
         epochs: Leader epochs of the log.
-        only_local_bytes: Bytes of the segments that have not been copied.
+        only_local_bytes: Size of the local segments that were not copied.
     """
     lineage = without_empty_epochs(epochs)
     expired = ExpiredSegments()
@@ -53,7 +53,7 @@ def expired_segments(
         return exclusion_reason(segment, lineage, log_end_offset) is None
 
     surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
-    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # upper bound: in the lineage or not
+    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # an upper bound
         copied = sum(segment.size for segment in of_lineage.values() if is_in_lineage(segment))
         surplus = max(only_local_bytes + copied - config.retention_bytes, 0)
     for segment in of_lineage.values():

@@ -1,6 +1,6 @@
-"""Restores logs from remote storage after their disk was lost (Kafka: `TierStateMachine`, but for a leader).
+"""Restoring of logs from remote storage after their disk was lost (Kafka: `TierStateMachine`, but for a leader).
 
-Runs on one thread before the broker serves.
+Runs on one thread before the broker handles requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadata
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition_dirs import MAX_MISSING_PARTITIONS, plausible_partitions
+from kafkalog_broker.storage.registry_reconciliation import MAX_MISSING_PARTITIONS, plausible_partitions
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.format.checkpoint import parse_leader_epochs
@@ -31,7 +31,7 @@ from kafkalog_spark.log.tiered.object_keys import RemoteFile
 _log = logging.getLogger(__name__)
 
 _CONFIGS = {REMOTE_STORAGE_ENABLE: "true", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Overrides of topics whose configuration is lost, because the broker's defaults might delete their segments."""
+"""Overrides of topics whose configuration was lost. With the broker's defaults their segments might be deleted."""
 
 
 def restore_topics(
@@ -49,7 +49,7 @@ def restore_topics(
         BrokerError: If the topic registry cannot be written.
     """
     lost: dict[str, dict[UUID, list[RemoteLogMetadataCache]]] = {}
-    without: dict[str, dict[str, str]] = {}
+    unconfigured: dict[str, dict[str, str]] = {}
     for cache in metadata.partitions.values():
         topic_id = cache.partition.topic_id
         if cache.is_deleted or topic_id in deleted or not cache.in_state(COPY_FINISHED):
@@ -58,10 +58,10 @@ def restore_topics(
         if topic is None:
             lost.setdefault(cache.partition.topic, {}).setdefault(topic_id, []).append(cache)
         elif not _configures_remote_segments(topic, logs):
-            without[topic.name] = {**_CONFIGS, **topic.configs, REMOTE_STORAGE_ENABLE: "true"}
-    if without:
-        _log.warning("topics with remote segments were given %s: %s", dict(_CONFIGS), ", ".join(sorted(without)))
-        topics.set_all_configs(without)
+            unconfigured[topic.name] = {**_CONFIGS, **topic.configs, REMOTE_STORAGE_ENABLE: "true"}
+    if unconfigured:
+        _log.warning("topics with remote segments were given %s: %s", dict(_CONFIGS), ", ".join(sorted(unconfigured)))
+        topics.set_all_configs(unconfigured)
     for name, by_id in lost.items():
         last_events = {
             topic_id: max(segment.event_timestamp for cache in caches for segment in cache.in_state(COPY_FINISHED))
@@ -98,7 +98,7 @@ def restore_topics(
 
 
 def _configures_remote_segments(topic: Topic, logs: LogManager) -> bool:
-    """Return whether the topic's configuration says to keep or to delete its remote segments."""
+    """Return whether the topic's configuration determines if its remote segments are kept or deleted."""
     try:
         config = logs.config_of(topic)
     except ConfigError:
@@ -107,7 +107,7 @@ def _configures_remote_segments(topic: Topic, logs: LogManager) -> bool:
 
 
 def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage) -> None:
-    """Take leader epochs from the newest_segment remote segment if the log has lost its own.
+    """Copy leader epochs from the newest remote segment if the log has lost its own.
 
     Loading rebuilds a lost leader-epoch-checkpoint from the local segments, so the lineage then begins with the first
     of them. Earlier remote segments would belong to no epoch of the log, and would be deleted.
@@ -122,16 +122,16 @@ def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteSto
     if last is None or log.log_start_offset >= local_start or (entries and entries[0].start_offset != local_start):
         return
     epochs = parse_leader_epochs(storage.fetch_index(last, RemoteFile.LEADER_EPOCHS))
-    begin = [entry for entry in epochs if entry.start_offset < local_start]
-    if not begin:
+    first_entries = [entry for entry in epochs if entry.start_offset < local_start]
+    if not first_entries:
         return
-    rest = [entry for entry in entries if entry.epoch > begin[-1].epoch]
+    rest = [entry for entry in entries if entry.epoch > first_entries[-1].epoch]
     _log.warning(
         "%s: leader-epoch-checkpoint has no epochs below the first local offset %d; using those of the remote "
         "segment %s", log.name, local_start, last.segment_id,
     )  # fmt: skip
     with log.offline_on_error():
-        log.epochs.replace([*begin, *rest])
+        log.epochs.replace([*first_entries, *rest])
 
 
 class RestoredLog(NamedTuple):
@@ -149,8 +149,8 @@ class RestoredLog(NamedTuple):
 def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int) -> RestoredLog | None:
     """Make a log that ends before its remote segments continue after them.
 
-    It gets their leader epochs, a new epoch, and producer state from the last remote snapshot. Transactions that are
-    open in the snapshot are aborted, because the records that ended them were lost.
+    The log gets the leader epochs of the last segment, a new epoch, and producer state from that segment's snapshot.
+    Transactions that are open in the snapshot are aborted, because the records that ended them were lost.
 
     Returns:
         None if the log does not end before its remote segments; nothing has changed then.

@@ -1,4 +1,4 @@
-"""Copies closed segments to remote storage, with a quota, and with pauses after failures (Kafka's RLMCopyTask)."""
+"""Copying of closed segments to remote storage, with a quota, and pauses after failures (Kafka's `RLMCopyTask`)."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.copy_candidates import prepare_copy, segments_to_copy
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
 from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.remote_partition import RemoteCounts, RemotePartition
+from kafkalog_broker.remote.remote_partition import RemotePartition
 from kafkalog_broker.remote.remote_quota import RemoteQuota
-from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 
 _QUOTA_CHECK_S = 0.05
-"""Seconds between two checks of the quota, and of whether the broker is stopping, while a copy waits for the quota."""
+"""Interval at which a copy that waits for the quota checks the quota, and whether the broker is stopping."""
 
 
 class SegmentCopier:
@@ -36,30 +32,23 @@ class SegmentCopier:
     """
 
     def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        storage: RemoteStorage,
-        metadata: RemoteLogMetadataManager,
-        clock: Clock,
-        call: Callable[..., Awaitable[Any]],
-        counts: RemoteCounts,
-        after_copy: Callable[[RemotePartition], None],
-        jitter: random.Random,
+        self, services: RemoteServices, after_copy: Callable[[RemotePartition], None], jitter: random.Random
     ) -> None:
-        """
+        """Create the copier.
+
         Args:
-            config: Returns the current configuration.
-            call: Runs a function that waits for a local disk in a thread.
             after_copy: Called when the copies of a partition have ended, also after a failure.
             jitter: Source of the random part of the pauses after failures.
         """
-        self._config, self._storage, self._metadata, self._clock, self._call = config, storage, metadata, clock, call
-        self._counts, self._after_copy, self._jitter = counts, after_copy, jitter
-        now = config()
+        self._config, self._storage, self._metadata = services.config, services.storage, services.metadata
+        self._clock, self._call, self._counts = services.clock, services.call, services.counts
+        self._after_copy, self._jitter = after_copy, jitter
+        config = services.config
+        initial = config()
         self._quota = RemoteQuota(
             lambda: config().remote_log_manager_copy_max_bytes_per_second,
-            now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
-            clock.monotonic_ms,
+            initial.remote_log_manager_copy_quota_window_num, initial.remote_log_manager_copy_quota_window_size_seconds,
+            services.clock.monotonic_ms,
         )  # fmt: skip
         self.tasks = PartitionTasks(
             self._copy_partition, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
@@ -67,12 +56,12 @@ class SegmentCopier:
         self._is_stopping = False  # True makes a copy fail before its next part
 
     def add(self, partition: RemotePartition) -> None:
-        """Copy the due segments of a partition when its turn comes, unless it still waits after a failure."""
+        """Queue a partition whose segments are to be copied; no-op during the pause after a failure."""
         if self._clock.monotonic_ms() >= partition.next_try_ms:
             self.tasks.add(partition)
 
     def begin_stop(self) -> None:
-        """Start no more copies, and abort running ones before their next part."""
+        """Start no more copies. A running copy fails before its next part."""
         self._is_stopping = True
 
     async def _copy_partition(self, partition: RemotePartition) -> None:

@@ -1,4 +1,4 @@
-"""Deletes remote segments: expired, unfinished, and those of deleted topics (Kafka's RLMExpirationTask)."""
+"""Deletion of remote segments: expired, unfinished, and of deleted topics (Kafka's `RLMExpirationTask`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.remote.partition_tasks import PartitionTasks
 from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
@@ -15,20 +14,18 @@ from kafkalog_broker.remote.remote_log_metadata_cache import (
     DELETE_FINISHED,
     DELETE_STARTED,
 )
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
-from kafkalog_broker.remote.remote_partition import Lag, RemoteCounts, RemotePartition
+from kafkalog_broker.remote.remote_partition import Lag, RemotePartition
 from kafkalog_broker.remote.remote_retention import expired_segments
-from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_log_events import PartitionDeleteState
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 
 _SEGMENTS_PER_EVENT = 100
-"""Segments whose deletion is recorded with one flush: 10,000 segments take 200 flushes, not 20,000."""
+"""Number of segments whose deletion is recorded with one flush, so that many segments take few flushes."""
 
 
 class SegmentExpirer:
@@ -38,33 +35,27 @@ class SegmentExpirer:
         tasks: Waiting and running deletions.
     """
 
-    def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        storage: RemoteStorage,
-        metadata: RemoteLogMetadataManager,
-        clock: Clock,
-        counts: RemoteCounts,
-        forget: Callable[[RemotePartition], None],
-    ) -> None:
-        """
+    def __init__(self, services: RemoteServices, forget: Callable[[RemotePartition], None]) -> None:
+        """Create the expirer.
+
         Args:
-            config: Returns the current configuration.
             forget: Called when the last segment of a deleted topic's partition is gone.
         """
-        self._storage, self._metadata, self._clock = storage, metadata, clock
-        self._counts, self._forget = counts, forget
+        self._storage, self._metadata = services.storage, services.metadata
+        self._clock, self._counts = services.clock, services.counts
+        self._forget = forget
+        config = services.config
         self.tasks = PartitionTasks(
             self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
         )
         self._is_stopping = False
 
     def add(self, partition: RemotePartition) -> None:
-        """Delete the due segments of a partition when its turn comes."""
+        """Queue a partition whose segments are to be deleted."""
         self.tasks.add(partition)
 
     def begin_stop(self) -> None:
-        """Do not count or log failures from now on."""
+        """Ignore failures from now on, because they are caused by the stop."""
         self._is_stopping = True
 
     async def _expire(self, partition: RemotePartition) -> None:
@@ -118,7 +109,9 @@ class SegmentExpirer:
         decide = partial(
             expired_segments, partition.remote, log.config, log.epochs.entries, self._clock.now_ms(),
             log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset,
-            only_local_bytes=sum(one.size for one in log.segments if one.base_offset >= first_local_only),
+            only_local_bytes=sum(
+                segment.size for segment in log.segments if segment.base_offset >= first_local_only
+            ),
         )  # fmt: skip
         expired = await asyncio.get_running_loop().run_in_executor(self.tasks.threads, decide)
         if expired.log_start_offset is not None:
@@ -136,13 +129,13 @@ class SegmentExpirer:
         loop = asyncio.get_running_loop()
         lag = partition.delete_lag = Lag(len(segments), sum(segment.size for segment in segments))
         for at in range(0, len(segments), _SEGMENTS_PER_EVENT):
-            some = segments[at : at + _SEGMENTS_PER_EVENT]
-            events = (partition.remote.event(segment.segment_id) for segment in some)
+            group = segments[at : at + _SEGMENTS_PER_EVENT]
+            events = (partition.remote.event(segment.segment_id) for segment in group)
             to_record = [event.segment for event in events if event is not None and event.state is not DELETE_STARTED]
             await self._metadata.update(to_record, DELETE_STARTED)
             deleted: list[RemoteSegment] = []
             try:
-                for segment in some:
+                for segment in group:
                     self._counts.delete_requests += 1
                     await loop.run_in_executor(self.tasks.threads, self._storage.delete, segment)
                     deleted.append(segment)

@@ -1,8 +1,8 @@
-"""Location of a broker's remote segments: opened at the start, and compared with the records in the log directories.
+"""Location of a broker's remote segments: checked at the start, and recorded in the log directories.
 
 A folder may be a mount point, which is missing or empty while its file system is not mounted. A broker that started
-anyway would copy segments below the mount point, and treat missing segments as deleted. Therefore a configured folder
-must exist. If remote segments are known, it must contain a marker file or one of them.
+anyway would copy segments to the wrong file system, and treat missing segments as deleted. Therefore a configured
+folder must exist. If remote segments are known, it must contain a marker file or one of the segments.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directo
 def settle_location(
     storage: RemoteStorage, metadata: RemoteLogMetadataManager, directories: Sequence[Path], now_ms: int
 ) -> None:
-    """Verify that the known remote segments are in `storage`, mark its folder, and record the location in each log
-    directory.
+    """Verify that known remote segments are in `storage`, and record its location in each log directory.
 
-    Blocks. Requests to a bucket are made only if the directories record another location.
+    The folder of a local storage is marked. Blocks. Requests to a bucket are made only if the directories record
+    another location.
 
     Raises:
         RemoteStorageError: If the location contains none of the segments that `__remote_log_metadata` names. Nothing
@@ -117,7 +117,7 @@ def _missing_segments(
 
 
 def _recorded(directories: Sequence[Path]) -> RemoteStorageOptions | None:
-    """Return the location in the first readable record of the log directories."""
+    """Return the location that the first readable file of the log directories records; None without one."""
     for directory in directories:
         path = directory / REMOTE_STORAGE_FILE
         try:

@@ -1,4 +1,4 @@
-"""Aborted transactions by the markers in remote segments, for segments whose transaction index may lack entries."""
+"""Search for aborted transactions by the markers in remote segments whose transaction index may lack entries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 
-_MAX_SEGMENTS = 64  # segments whose markers are cached, the most recently used
-_MAX_MARKERS = 10_000  # markers cached per segment: about 4 MB
+_MAX_SEGMENTS = 64  # number of most recently used segments whose markers are cached
+_MAX_MARKERS = 10_000  # largest number of markers cached per segment
 _HEADER_READ = 128  # bytes read per batch; a whole marker has 78
 
 
@@ -29,7 +29,7 @@ class TransactionMarkers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which contains the segment's ID
+        self._cached: OrderedDict[str, _SegmentMarkers] = OrderedDict()  # by log_path, which contains the segment's ID
 
     def aborted(
         self, file: SegmentLookup, position: int, size: int, following: Iterable[SegmentLookup]
@@ -44,29 +44,29 @@ class TransactionMarkers:
             RemoteStorageError: If a segment cannot be read.
         """
         state = TransactionState()
-        for batch in _transactional(file, position, position + size):
+        for batch in _transactional_batches(file, position, position + size):
             batch.apply_to(state)
         if state.open:
-            self._of(file).end_transactions(file, position + size, file.base_offset, state)
+            self._markers_of(file).end_transactions(file, position + size, file.base_offset, state)
         reached = file.end.next_offset
         for later in following:
             if not state.open:
                 break
-            self._of(later).end_transactions(later, 0, reached, state)
+            self._markers_of(later).end_transactions(later, 0, reached, state)
             reached = later.end.next_offset
         return state.aborted
 
-    def _of(self, file: SegmentLookup) -> _SegmentMarkers:
+    def _markers_of(self, file: SegmentLookup) -> _SegmentMarkers:
         with self._lock:
-            found = self._found.setdefault(file.log_path, _SegmentMarkers())
-            self._found.move_to_end(file.log_path)
-            if len(self._found) > _MAX_SEGMENTS:
-                self._found.popitem(last=False)
-            return found
+            markers = self._cached.setdefault(file.log_path, _SegmentMarkers())
+            self._cached.move_to_end(file.log_path)
+            if len(self._cached) > _MAX_SEGMENTS:
+                self._cached.popitem(last=False)
+            return markers
 
 
 class _Batch(NamedTuple):
-    """A transactional batch. `marker` is its control type, None for records."""
+    """Transactional batch. `marker` is the control type of a marker, None for records."""
 
     header: BatchHeader
     marker: int | None
@@ -79,7 +79,7 @@ class _Batch(NamedTuple):
 
 
 class _SegmentMarkers:
-    """Cached markers of a segment between two positions where batches begin."""
+    """Markers of the batches between two positions of a segment, which are cached. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,18 +92,19 @@ class _SegmentMarkers:
             if not self._begin <= position <= self._end:
                 self._begin = self._end = position
                 self._markers.clear()
-            for marker in self._from(file, position):
+            for marker in self._read_markers(file, position):
                 header = marker.header
                 if header.producer_id in state.open and header.base_offset >= lowest:
                     marker.apply_to(state)
                     if not state.open:
                         return
 
-    def _from(self, file: SegmentLookup, position: int) -> Iterator[_Batch]:
+    def _read_markers(self, file: SegmentLookup, position: int) -> Iterator[_Batch]:
+        """Yield the markers at or after `position`, first the cached ones; cache the others."""
         for marker in tuple(self._markers):
             if marker.header.position >= position:
                 yield marker
-        for batch in _transactional(file, self._end, file.size):
+        for batch in _transactional_batches(file, self._end, file.size):
             self._end = batch.header.end
             if batch.marker is None:
                 continue
@@ -114,7 +115,7 @@ class _SegmentMarkers:
         self._end = file.size
 
 
-def _transactional(file: SegmentLookup, position: int, until: int) -> Iterator[_Batch]:
+def _transactional_batches(file: SegmentLookup, position: int, until: int) -> Iterator[_Batch]:
     """Yield the transactional batches in bytes [position, until). Raises CorruptBatch.
 
     The CRC is checked for markers, and for batches so small that they could be a marker with damaged attributes.

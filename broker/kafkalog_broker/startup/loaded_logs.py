@@ -21,7 +21,7 @@ from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_broker.storage.log_directories import LogDirectories
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partitions import Partitions
 from kafkalog_broker.storage.producer_ids import ProducerIds

@@ -14,7 +14,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.startup.background_tasks import run_until_stop
 from kafkalog_broker.startup.loaded_logs import LoadedLogs
-from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_broker.storage.log_directories import LogDirectories
 from kafkalog_broker.storage.producer_ids import largest_cluster_id
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 

@@ -1,7 +1,8 @@
-"""Marker file `.kafka_cleanshutdown`: all logs were flushed and closed (Kafka: `CleanShutdownFileHandler`).
+"""Marker file `.kafka_cleanshutdown` of a log directory (Kafka: `CleanShutdownFileHandler`).
 
-It is read and removed before the logs are loaded, so that a crash during loading counts as a crash. It is written as
-the last step of a shutdown. Only its presence matters here; the broker epoch in it is for a cluster's controller.
+It means that all logs were flushed and closed. A shutdown writes it as its last step. A start removes it before the
+logs are loaded, so that after a crash during loading they are recovered. Only the file's presence matters here; the
+broker epoch in it is for a cluster's controller.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kafkalog_spark.format.atomic_file import fsync_directory, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.batch_header import check_crc
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.messages.internal import message
 from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX
 from kafkalog_spark.format.records import read_records
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
@@ -42,7 +42,7 @@ def next_producer_id(value: bytes) -> int | None:
 def next_cluster_producer_id(directory: Path) -> int:
     """Return the first producer ID that a Kafka cluster has not allocated, by the metadata log in a log directory.
 
-    Of a damaged file the records before the damage count, and at least one block, because IDs were allocated.
+    Of a damaged file only the records before the damage are read. At least one block then counts as allocated.
 
     Returns:
         0 without a metadata log.
@@ -54,8 +54,8 @@ def next_cluster_producer_id(directory: Path) -> int:
     for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
         for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
             try:
-                for found in _ids_in(path):
-                    largest = max(largest, found)
+                for producer_id in _next_producer_ids_in(path):
+                    largest = max(largest, producer_id)
             except (KafkalogError, OSError) as error:
                 if is_transient(error):
                     raise
@@ -64,7 +64,8 @@ def next_cluster_producer_id(directory: Path) -> int:
     return largest
 
 
-def _ids_in(path: Path) -> Iterator[int]:
+def _next_producer_ids_in(path: Path) -> Iterator[int]:
+    """Yield the result of `next_producer_id` for each ProducerIdsRecord in a file of the metadata log."""
     with descriptor(path) as fd:
         for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size):
             for row in range(len(window.table)):
@@ -75,8 +76,8 @@ def _ids_in(path: Path) -> Iterator[int]:
                 check_crc(header, batch)
                 payload = batch[RECORDS_AT:]
                 for record in read_records(payload, header.record_count, header.base_timestamp):
-                    found = next_producer_id(payload[record.value_at : record.value_at + record.value_size])
-                    if found is not None:
-                        yield found
+                    producer_id = next_producer_id(payload[record.value_at : record.value_at + record.value_size])
+                    if producer_id is not None:
+                        yield producer_id
             if wrong is not None:
                 raise wrong

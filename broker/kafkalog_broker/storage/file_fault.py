@@ -1,4 +1,4 @@
-"""Classification of an OSError from work on log files: does it concern one log, its directory, or no file at all?"""
+"""Classification of an OSError that was raised while log files were used: what must go offline because of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import socket
 import ssl
 
 from kafkalog_broker.storage.partition.file_handles import is_out_of_descriptors
-from kafkalog_spark.format.atomic_file import NotRegularFile
+from kafkalog_spark.format.regular_file import NotRegularFile
 
 _LOG_ERRNOS = (None, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
-"""Errors about a name in a partition's directory, not about the disk."""
+"""Error numbers that concern a file name, not the disk. Decompressors raise OSError without a number."""
 _NOT_ABOUT_FILES = (
     ConnectionError,
     BlockingIOError,
@@ -23,11 +23,11 @@ _NOT_ABOUT_FILES = (
 
 
 class FileFault(enum.Enum):
-    """What an error says about the files.
+    """Extent of a fault.
 
-    DIRECTORY: the file system refuses an operation, so the log directory goes offline.
-    LOG: one log is damaged, or one of its files is missing or not a regular file.
-    NONE: the files are good; the same operation may succeed later.
+    DIRECTORY: The file system refuses an operation, so the log directory goes offline.
+    LOG: One log is damaged, or one of its files is missing or not a regular file.
+    NONE: The files are good; the same operation may succeed later.
     """
 
     DIRECTORY = enum.auto()
@@ -38,8 +38,8 @@ class FileFault(enum.Enum):
 def file_fault(error: OSError) -> FileFault:
     """Classify `error`.
 
-    TimeoutError of futures, asyncio and sockets is an OSError without an errno; only a network file system raises it
-    with one. Decompressors raise OSError without an errno for damaged bytes.
+    A TimeoutError without an error number comes from a future, asyncio or a socket; one of a network file system has
+    a number.
     """
     if is_out_of_descriptors(error) or isinstance(error, _NOT_ABOUT_FILES):
         return FileFault.NONE
@@ -50,10 +50,7 @@ def file_fault(error: OSError) -> FileFault:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether `error` is, or was raised from, an OSError that says nothing about the files.
-
-    The same operation may succeed later.
-    """
+    """Return whether `error` is, or was raised from, an OSError with FileFault.NONE: the caller may try again."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):

@@ -1,33 +1,29 @@
-"""Periodic work on the logs: flushes, retention, checkpoints, removals, expiration (`LogManager`'s scheduled tasks).
+"""Periodic tasks on the logs: flushes, retention, checkpoints, removals, expiration (Kafka: `LogManager`'s scheduler).
 
-`tick` runs on the thread that owns the logs. Everything that waits for the disk is handed to `run_blocking`.
+`tick` runs on the thread that owns the logs. Work that waits for the disk is handed to `run_blocking`.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, take_offline
+from kafkalog_broker.storage.log_entry import Key, LogEntry, take_offline
+from kafkalog_broker.storage.log_table import LogTable
 from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future
-from kafkalog_broker.storage.partition_removal import remove
-from kafkalog_spark.format.atomic_file import fsync_directory
-from kafkalog_spark.format.names import DELETED_SUFFIX
+from kafkalog_broker.storage.scheduled_removals import ScheduledRemovals
 
 _log = logging.getLogger(__name__)
-
 
 RunBlocking = Callable[[Callable[[], object]], object]
 """Runs a function that blocks, immediately or on another thread."""
@@ -69,24 +65,24 @@ class Timers:
         return due
 
 
-_SYNC_RETRY_MS = 60_000  # delay after which a failed directory fsync is tried again
-
-
 class Housekeeping:
     """Runs the due tasks in each `tick`.
 
-    Intervals use the monotonic clock, so setting the wall clock does not affect them.
+    Intervals are measured with the monotonic clock, so a change of the wall clock does not affect them.
+
+    Attributes:
+        removals: Renamed files and directories that are to be deleted.
     """
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
         self._table = table
         self._run_blocking = run_blocking
-        self._removals: list[tuple[int, Path]] = []  # heap of due times and renamed files or directories
+        self.removals = ScheduledRemovals(table.clock)
         self._flushing: set[Log] = set()
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
         self._waiting_for_flush: list[Key] = []  # logs that retention checks again in the next tick
-        self._warned_of: dict[Key, str] = {}  # path of the .log whose future timestamp was reported
+        self._warned_of: dict[Key, str] = {}  # path of the segment with a future timestamp that was logged last
         self._is_stopped = False
 
     def start(self) -> None:
@@ -101,8 +97,8 @@ class Housekeeping:
                 self.flush_soon(log)
             elif not log.epochs.is_flushed:
                 self._in_background(log, log.flush_epochs)
-        if self._removals:
-            self._run_blocking(partial(self.remove_due, self._table.clock.monotonic_ms()))
+        if self.removals:
+            self._run_blocking(partial(self.removals.remove_due, self._table.clock.monotonic_ms()))
         due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
         if Task.RETENTION in due and not self._retention_queue:
             self._retention_queue.extend(self._table.entries)
@@ -143,40 +139,11 @@ class Housekeeping:
         try:
             flush()
         except BrokerError as error:
-            # The log has gone offline, and `Log.on_failure` was called. Only the message is left to be written.
-            if not log.is_closed:  # otherwise it was deleted meanwhile
+            # `Log.fail` has taken the log offline already.
+            if not log.is_closed:  # otherwise the log was deleted meanwhile
                 _log.error("%s could not be flushed: %s", log.name, error)
         finally:
             self._flushing.discard(log)
-
-    def schedule_removal(self, path: Path, delay_ms: int) -> None:
-        """Delete a renamed file or directory after `delay_ms`."""
-        heapq.heappush(self._removals, (self._table.clock.monotonic_ms() + delay_ms, path))
-
-    def remove_due(self, now_ms: int) -> None:
-        """Remove files and directories that are due. Blocks. A failure is logged, and repeated only at the next start.
-
-        Renames must be on disk before the first file of a directory is removed; otherwise the removal is postponed.
-        Loading concludes from a `.deleted` file that older segments, whose rename a power failure undid, were to be
-        deleted too.
-        """
-        due = []
-        while self._removals and self._removals[0][0] <= now_ms:
-            due.append(heapq.heappop(self._removals)[1])
-        unsynced = set()
-        for directory in {path.parent for path in due if path.name.endswith(DELETED_SUFFIX)}:
-            try:
-                fsync_directory(directory)
-            except FileNotFoundError:
-                pass  # the partition's directory was removed
-            except OSError as error:
-                _log.warning("%s could not be synced; its deleted files are removed later: %s", directory, error)
-                unsynced.add(directory)
-        for path in due:
-            if path.parent in unsynced:
-                heapq.heappush(self._removals, (now_ms + _SYNC_RETRY_MS, path))
-            else:
-                remove(path)
 
     def _check_retention(self, now_ms: int) -> None:
         waiting, self._waiting_for_flush = self._waiting_for_flush, []
@@ -193,8 +160,8 @@ class Housekeeping:
                 needed_flush = log in self._flushing or log.needs_flush(now_ms)
                 removed = log.delete_old_segments(now_ms)
                 for path in removed:
-                    self.schedule_removal(path, log.config.file_delete_delay_ms)
-                self._report_future(key, log, now_ms)
+                    self.removals.schedule(path, log.config.file_delete_delay_ms)
+                self._warn_of_future_segment(key, log, now_ms)
                 if not removed and (needed_flush or log.needs_flush(now_ms)):
                     self.flush_soon(log)
                     self._waiting_for_flush.append(key)
@@ -203,7 +170,7 @@ class Housekeeping:
             except Exception:  # noqa: BLE001 - a bug in one log must not stop retention of the others
                 _log.exception("retention of %s-%d failed", *entry.key)
 
-    def _report_future(self, key: Key, log: Log, now_ms: int) -> None:
+    def _warn_of_future_segment(self, key: Key, log: Log, now_ms: int) -> None:
         """Warn once about a segment that retention.ms keeps because of a timestamp in the future (KAFKA-18929)."""
         segment = segment_from_future(log.segments, log.config, now_ms)
         if segment is None:
@@ -230,9 +197,9 @@ class Housekeeping:
         return False
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
-        """Collect the offsets to checkpoint. Known offsets of logs that were not opened are kept."""
+        """Collect the offsets to checkpoint. A log that was not opened keeps its checkpointed offsets."""
 
-        def start_above_first_segment(log: Log) -> int | None:  # otherwise the first segment's name is enough
+        def start_above_first_segment(log: Log) -> int | None:  # otherwise the first segment's base offset is enough
             is_implied = log.log_start_offset == log.segments[0].base_offset and not log.config.remote_storage_enable
             return None if is_implied else log.log_start_offset
 
@@ -246,8 +213,8 @@ class Housekeeping:
         for task, checkpoint, offset_of in sources:
             if task in tasks:
                 offsets = ((e, checkpoint.known.get(e.key) if e.log is None else offset_of(e.log)) for e in entries)
-                found = [(entry, offset) for entry, offset in offsets if offset is not None]
-                contents.append(CheckpointContent(checkpoint, found))
+                known = [(entry, offset) for entry, offset in offsets if offset is not None]
+                contents.append(CheckpointContent(checkpoint, known))
         return contents
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
@@ -266,7 +233,7 @@ class Housekeeping:
         """Write the checkpoints.
 
         Args:
-            truncations: The directory's count when `contents` was collected.
+            truncations: `LogDirectory.truncations` when `contents` was collected.
 
         Returns:
             False if a checkpoint was not written. After a disk fault the directory is offline; after any other error

@@ -1,7 +1,7 @@
 """Cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (Kafka: `LogCleaner`).
 
-They read and write files that nothing else changes. Work that belongs to the thread that owns the logs is sent to it, a
-few logs at a time. Numba and the offset map are loaded only while there is something to clean.
+The threads read and write closed segments, which no other thread changes. Everything else runs on the thread that owns
+the logs, for a few logs at a time. Numba and the offset map are loaded only when a log must be cleaned.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, SegmentFacts, cleanable
-from kafkalog_broker.storage.compaction.cleaning_request import (
-    CleaningAborted,
-    CleaningHost,
-    CleaningRequest,
-    OwnerThread,
-)
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted, CleaningRequest
+from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
+from kafkalog_broker.storage.log_entry import Key, LogEntry
+from kafkalog_broker.storage.log_table import LogTable
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import KafkalogError
@@ -41,7 +39,7 @@ _MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An open compacted log, with its segments as of now (the active one last)."""
+    """Open compacted log, with its segments at the time of the choice (the active one last)."""
 
     entry: LogEntry
     log: Log
@@ -66,7 +64,7 @@ class CleanerTotals:
 
 
 class LogCleaner:
-    """The cleaner threads and their choice of logs.
+    """Cleaner threads, and the choice of the log that each cleans next.
 
     Attributes:
         uncleanable: Logs in which cleaning failed; they are not cleaned until the next start.
@@ -147,10 +145,10 @@ class LogCleaner:
 
     def _back_off(self) -> None:
         with self._changed:
-            seen = self._config
+            config = self._config
             # log.cleaner.backoff.ms may be 2^63 - 1, which is longer than a condition can wait.
-            seconds = min(seen.log_cleaner_backoff_ms / 1000, threading.TIMEOUT_MAX)
-            self._changed.wait_for(lambda: self._stopping.is_set() or self._config is not seen, seconds)
+            seconds = min(config.log_cleaner_backoff_ms / 1000, threading.TIMEOUT_MAX)
+            self._changed.wait_for(lambda: self._stopping.is_set() or self._config is not config, seconds)
 
     def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
         """Choose the due log with the largest dirty ratio, and reserve it for this thread. Raises CleaningAborted."""
@@ -158,7 +156,7 @@ class LogCleaner:
             self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
             best: tuple[_Candidate, Cleanable] | None = None
             for candidate in self._candidates():
-                part = self._part(candidate, now_ms)
+                part = self._cleanable_part(candidate, now_ms)
                 if part is not None and (best is None or part.ratio > best[1].ratio):
                     best = candidate, part
             if best is not None:
@@ -166,34 +164,34 @@ class LogCleaner:
             return best
 
     def _candidates(self) -> Iterator[_Candidate]:
-        entries = self._owner.ask(lambda: list(self._table.entries.values()))
+        entries = self._owner.call(lambda: list(self._table.entries.values()))
         for first in range(0, len(entries), _LOGS_PER_CALL):
             some = entries[first : first + _LOGS_PER_CALL]
-            for entry, config in self._owner.ask(partial(self._unopened, some)):
+            for entry, config in self._owner.call(partial(self._unopened, some)):
                 if _may_be_due(entry, config):
                     try:
-                        self._owner.ask(partial(self._open, entry))
+                        self._owner.call(partial(self._open, entry))
                     except BrokerError as error:
                         _log.error("%s", error)
-            yield from self._owner.ask(partial(self._ready, some))
+            yield from self._owner.call(partial(self._cleanable_candidates, some))
 
     def _unopened(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, LogConfig]]:
         """Return compacted logs that are not open yet; runs on the owning thread."""
-        found = []
+        unopened = []
         for entry in entries:
             topic = self._table.topics.get(entry.topic)
             if entry.log is None and entry.is_online and topic is not None:
                 policy = topic.configs.get("cleanup.policy")
                 if "compact" in (self._table.config.log_cleanup_policy if policy is None else policy):
-                    found.append((entry, self._table.config_of(topic)))
-        return found
+                    unopened.append((entry, self._table.config_of(topic)))
+        return unopened
 
     def _open(self, entry: LogEntry) -> None:
         if entry.log is None and self._table.entries.get(entry.key) is entry and entry.is_online:
             self._table.open(entry)
 
-    def _ready(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
-        """Return the logs that may be cleaned; runs on the owning thread."""
+    def _cleanable_candidates(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
+        """Return the open logs that may be cleaned; runs on the owning thread."""
         candidates = []
         for entry in entries:
             log = entry.log
@@ -206,12 +204,12 @@ class LogCleaner:
             candidates.append(_Candidate(entry, log, log.config, log.segments, facts))
         return candidates
 
-    def _part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
+    def _cleanable_part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
         facts = candidate.facts
         try:
             part = cleanable(facts, candidate.config, now_ms)
         except OSError as error:
-            self._failed(candidate, error)
+            self._handle_error(candidate, error)
             return None
         except KafkalogError as error:
             if not candidate.is_outdated:
@@ -226,8 +224,8 @@ class LogCleaner:
             self._write_checkpoint(candidate.entry, part.first_dirty_offset)
         return part if part.is_due(candidate.config) else None
 
-    def _failed(self, candidate: _Candidate, error: OSError) -> None:
-        """Take the directory offline, give up the log, or leave it for the next round, depending on the error."""
+    def _handle_error(self, candidate: _Candidate, error: OSError) -> None:
+        """Take the log directory offline, give the log up, or leave it for the next round, depending on the error."""
         entry, log = candidate.entry, candidate.log
         if log.is_closed or log.failure is not None:
             return  # the partition was deleted, or went offline, meanwhile
@@ -279,7 +277,7 @@ class LogCleaner:
         except CleaningAborted as reason:
             _log.info("cleaning of %s was aborted: %s", log.name, reason)
         except OSError as error:
-            self._failed(candidate, error)
+            self._handle_error(candidate, error)
         except Exception as error:  # noqa: BLE001 - a bug must not keep the other logs from being cleaned
             self._give_up(entry, error)
         finally:

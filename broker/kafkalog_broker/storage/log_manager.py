@@ -26,14 +26,16 @@ from kafkalog_broker.storage.clean_shutdown import take_clean_shutdown, write_cl
 from kafkalog_broker.storage.file_fault import FileFault, file_fault, is_transient
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
-from kafkalog_broker.storage.log_directory import LogDirError
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, storage_error, take_offline
+from kafkalog_broker.storage.log_directories import LogDirError
+from kafkalog_broker.storage.log_entry import Key, LogEntry, storage_error, take_offline
+from kafkalog_broker.storage.log_table import LogTable
 from kafkalog_broker.storage.new_partitions import NewPartitions
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition_dirs import PartitionDir, Reconciled, find_partition_dirs, reconcile
+from kafkalog_broker.storage.partition_dirs import PartitionDir, find_partition_dirs
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress, ProgressWatch
 from kafkalog_broker.storage.recovery.log_loader import bytes_to_recover
+from kafkalog_broker.storage.registry_reconciliation import Reconciliation, reconcile
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, new_uuid, write_partition_metadata
@@ -69,7 +71,7 @@ class LogManager(LogTable):
         super().__post_init__()
         self._may_create = MAX_CREATED_AT_START
         self._housekeeping = Housekeeping(self, self.run_blocking)
-        self._schedule_removal = self._housekeeping.schedule_removal
+        self._schedule_removal = self._housekeeping.removals.schedule
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
         self.cleaner = LogCleaner(self, self._schedule_removal)
 
@@ -107,10 +109,10 @@ class LogManager(LogTable):
                 len(directories),
             )
         internal = internal_topic_configs(self.config)
-        plan = reconcile(directories, self.topics.topics, self.topics.deleted, compacted, new_uuid, internal)
-        self._register(plan)
-        self._recover(progress or (lambda _: None))
-        self._create_missing(plan)
+        reconciliation = reconcile(directories, self.topics.topics, self.topics.deleted, compacted, new_uuid, internal)
+        self._register(reconciliation)
+        self._recover_logs(progress or (lambda _: None))
+        self._create_missing(reconciliation)
         for log_dir in self.dirs.all:
             log_dir.is_loaded = log_dir.is_online
             if log_dir.is_loaded:
@@ -120,11 +122,11 @@ class LogManager(LogTable):
             raise LogDirError(f"no log directory works: {self.dirs.failures()}")
         self._housekeeping.start()
 
-    def _register(self, plan: Reconciled) -> None:
-        for directory, why in plan.strays:
+    def _register(self, reconciliation: Reconciliation) -> None:
+        for directory, why in reconciliation.strays:
             _log.warning("%s is not served: %s", directory.path, why)
-        self.topics.register_found(plan.changed.values())
-        for directory, topic in plan.serve:
+        self.topics.register_found(reconciliation.changed.values())
+        for directory, topic in reconciliation.serve:
             entry = LogEntry(
                 topic.name, directory.partition, topic.id, directory.log_dir, directory.path, failure=directory.failure
             )  # fmt: skip
@@ -134,7 +136,7 @@ class LogManager(LogTable):
             elif directory.topic_id is None:
                 with _guarded_entry(entry):
                     write_partition_metadata(directory.path / PARTITION_METADATA_FILE, topic.id)
-        for directory in plan.deleted:
+        for directory in reconciliation.deleted:
             with directory.log_dir.guarded():
                 self._schedule_removal(rename_for_deletion(directory.path, directory.topic, directory.partition), 0)
         if self.all_online:
@@ -142,7 +144,7 @@ class LogManager(LogTable):
         for log_dir in self.dirs.all:
             log_dir.is_listed = True
 
-    def _recover(self, progress: Callable[[LoadProgress], None]) -> None:
+    def _recover_logs(self, progress: Callable[[LoadProgress], None]) -> None:
         """Load the logs of directories that were not shut down cleanly, with separate threads for each directory."""
         sizes: dict[LogEntry, int] = {}
         for entry in self.entries.values():
@@ -181,16 +183,16 @@ class LogManager(LogTable):
         finally:
             watch.log_done()
 
-    def _create_missing(self, plan: Reconciled) -> None:
+    def _create_missing(self, reconciliation: Reconciliation) -> None:
         """Create partitions whose directory a crash prevented.
 
         While a log directory is offline the missing partitions may be in it. An empty log would then hide the real one.
         """
         if not self.all_online:
             offline = "its directory was not found, and a log directory is offline"
-            self.absent.update({(topic.name, partition): offline for topic, partition in plan.missing})
+            self.absent.update({(topic.name, partition): offline for topic, partition in reconciliation.missing})
             return
-        self.create_absent(plan.missing)
+        self.create_absent(reconciliation.missing)
 
     def create_absent(self, partitions: Sequence[tuple[Topic, int]]) -> None:
         """Create empty logs for partitions of the registry, at most MAX_CREATED_AT_START since the start.

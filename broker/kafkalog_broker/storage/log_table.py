@@ -1,144 +1,51 @@
-"""Table of all logs of this broker: where each partition is, which logs are open, and which are offline.
+"""Table of the partitions of this broker: each with its log directory, and its log once it is open.
 
-A log is opened at its first use. A failed log directory takes only its own partitions offline.
+A log is opened at its first use. If a log directory fails, only its partitions go offline.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
-from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
+from kafkalog_broker.storage.log_directories import LogDirectories
+from kafkalog_broker.storage.log_directory import LogDirectory
+from kafkalog_broker.storage.log_entry import Key, LogEntry, storage_error, take_offline
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNeeded, load_log
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat, printable
-from kafkalog_spark.log.read.local_log_dir import log_bytes
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
 CallSoon = Callable[[Callable[[], object]], object]
 """Runs a function on the thread that owns the logs, immediately or soon."""
-Key = tuple[str, int]
-"""Topic and partition number."""
-
-
-@dataclass(slots=True, eq=False)
-class LogEntry:
-    """A partition of this broker.
-
-    Attributes:
-        log: None until it is opened.
-        failure: Why it cannot be opened, or None.
-        seen_end: Log end offset at the last check for idle logs.
-        checkpointed_epoch: Latest epoch of leader-epoch-checkpoint while the log is not open; None if it was not read.
-        opening: Held while the log is opened, because coordinators open logs on other threads.
-        is_recovering: True while a background thread recovers the log.
-    """
-
-    topic: str
-    partition: int
-    topic_id: uuid.UUID
-    log_dir: LogDirectory
-    path: Path
-    log: Log | None = None
-    failure: str | None = None
-    seen_end: int = -1
-    checkpointed_epoch: int | None = None
-    opening: threading.Lock = field(default_factory=threading.Lock)
-    is_recovering: bool = False
-
-    @property
-    def key(self) -> Key:
-        return self.topic, self.partition
-
-    @property
-    def is_online(self) -> bool:
-        """True if the partition can be served, as far as is known without opening its log."""
-        if self.failure is not None or self.is_recovering or not self.log_dir.is_online:
-            return False
-        return self.log is None or self.log.failure is None
-
-    @property
-    def leader_epoch(self) -> int | None:
-        """Current leader epoch; None if the log has to be opened to know it."""
-        return self.checkpointed_epoch if self.log is None else self.log.leader_epoch
-
-    def read_leader_epoch(self) -> None:
-        """Read the leader epoch from its file, which is cheaper than opening the log. Any thread.
-
-        An unreadable file is repaired when the log is opened.
-        """
-        try:
-            self.checkpointed_epoch = max(LeaderEpochs.read(self.path).latest, 0)
-        except (CorruptFile, UnsupportedFormat, OSError) as error:
-            _log.debug("%s: the leader epoch cannot be read yet: %s", self.path, error)
-
-    @property
-    def recovery_point(self) -> int:
-        """Checkpointed recovery point, 0 without one."""
-        return self.log_dir.recovery_points.known.get(self.key, 0)
-
-    @property
-    def contiguous_from(self) -> int | None:
-        """Offset from which on compaction has left no gap between segments; None without a checkpointed recovery point.
-
-        The cleaner raises the checkpointed recovery point before it replaces segments, and its own checkpoint
-        afterwards.
-        """
-        recovery_point = self.log_dir.recovery_points.known.get(self.key)
-        if recovery_point is None:
-            return None
-        return max(recovery_point, self.log_dir.cleaner_offsets.known.get(self.key, 0))
-
-    @property
-    def log_start_offset(self) -> int:
-        """Checkpointed log start offset, 0 without one."""
-        return self.log_dir.log_start_offsets.known.get(self.key, 0)
-
-
-class LogDirUsage(NamedTuple):
-    """Disk usage of a log directory.
-
-    Attributes:
-        total_bytes: Size of its file system; -1 if the directory is offline.
-        usable_bytes: Free bytes of its file system; -1 if the directory is offline.
-        partition_bytes: Size of the .log files of each partition.
-    """
-
-    log_dir: LogDirectory
-    total_bytes: int
-    usable_bytes: int
-    partition_bytes: dict[Key, int]
 
 
 @dataclass(eq=False)
 class LogTable:
-    """All partitions of this broker.
+    """Partitions of this broker by topic and partition number.
 
     Attributes:
-        absent: Partitions of the registry without a log, with the reason; they may be in an offline directory.
         config: Broker configuration; replaced as a whole.
-        call_soon: Runs a function on the owning thread.
-        on_all_offline: Called once, on the owning thread, when the last log directory has failed.
+        call_soon: Runs a function on the thread that owns the logs.
+        on_all_offline: Called once, on that thread, when the last log directory has failed.
+        entries: Partitions that have a directory, online or not.
+        absent: Partitions of the registry that have no directory here, with the reason. The directory may be in a log
+            directory that is offline.
     """
 
     dirs: LogDirectories
@@ -158,15 +65,15 @@ class LogTable:
             log_dir.on_failure = partial(self._take_offline, log_dir)
 
     def serve(self, run_in_background: Callable[[Callable[[], None]], object]) -> None:
-        """Declare the calling thread as the one that answers requests.
+        """Declare the calling thread to be the one that handles requests.
 
-        From now on logs are recovered in the background.
+        From now on that thread does not recover logs: `run_in_background` runs a recovery on another thread.
         """
         self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
 
     @property
     def _may_block(self) -> bool:
-        """False on the thread that answers requests."""
+        """False on the thread that handles requests."""
         return threading.get_ident() != self._serving_thread
 
     def get(self, topic: str, partition: int) -> Log | None:
@@ -206,14 +113,14 @@ class LogTable:
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
         """Open the log of a partition.
 
-        Any thread. Of two concurrent calls the second returns the log of the first, but the thread that answers
-        requests does not wait for another one.
+        Any thread. If another thread is opening the log, the call waits for it and returns its log; the thread that
+        handles requests does not wait, but raises an error that clients retry.
 
         Args:
             on_bytes: As in `load_log`.
 
         Raises:
-            BrokerError: kafka_storage_error. If the log is damaged, the partition is offline from then on.
+            BrokerError: kafka_storage_error. If the log is damaged, the partition stays offline until the next start.
         """
         if not entry.opening.acquire(blocking=self._may_block):
             raise storage_error(*entry.key, f"{entry.path} is being opened")
@@ -255,7 +162,7 @@ class LogTable:
         except RecoveryNeeded as error:
             _log.warning("%s; recovering the log in the background", error)
             entry.is_recovering = True
-            self._run_in_background(partial(self._recover_later, entry, replace(request, may_recover=True)))
+            self._run_in_background(partial(self._recover_in_background, entry, replace(request, may_recover=True)))
             raise storage_error(*entry.key, f"{entry.path} is being recovered: {error.what}") from error
         except KafkalogError as error:
             entry.failure = str(error)
@@ -266,7 +173,7 @@ class LogTable:
             raise storage_error(*entry.key, entry.failure) from error
         return entry.log
 
-    def _recover_later(self, entry: LogEntry, request: LoadRequest) -> None:
+    def _recover_in_background(self, entry: LogEntry, request: LoadRequest) -> None:
         """Recover a log; runs on a background thread."""
         loaded, failure = None, None
         try:
@@ -277,9 +184,9 @@ class LogTable:
         except Exception as error:  # noqa: BLE001 - damage or a bug; the other logs are still served
             _log.exception("%s cannot be recovered", entry.path)
             failure = f"{entry.path} cannot be opened: {error}"
-        self.call_soon(partial(self._recovered, entry, loaded, failure))
+        self.call_soon(partial(self._finish_recovery, entry, loaded, failure))
 
-    def _recovered(self, entry: LogEntry, loaded: LoadedLog | None, failure: str | None) -> None:
+    def _finish_recovery(self, entry: LogEntry, loaded: LoadedLog | None, failure: str | None) -> None:
         entry.is_recovering = False
         if failure is not None:
             entry.failure = failure
@@ -290,8 +197,8 @@ class LogTable:
     def new_log(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
         """Create the Log of a partition whose files are loaded."""
         identity = TopicIdPartition(entry.topic, entry.topic_id, entry.partition)
-        failed = partial(_log_failed, entry.log_dir)
-        return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
+        on_failure = partial(_report_log_failure, entry.log_dir)
+        return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=on_failure)
 
     def if_open(self, topic: str, partition: int) -> Log | None:
         """Return the partition's log if it is open and online."""
@@ -299,9 +206,13 @@ class LogTable:
         return entry.log if entry is not None and entry.is_online else None
 
     def partitions(self, topic: str | None = None) -> list[Key]:
-        """Return the partitions that have a directory here, open or not, online or not."""
-        if topic is not None and (known := self.topics.get(topic)) is not None:
-            keys = ((topic, partition) for partition in range(known.partitions))
+        """Return the partitions that have a directory here, online or not.
+
+        Args:
+            topic: Return only those of this topic.
+        """
+        if topic is not None and (registered := self.topics.get(topic)) is not None:
+            keys = ((topic, partition) for partition in range(registered.partitions))
             return [key for key in keys if key in self.entries]
         return [key for key in self.entries if topic is None or key[0] == topic]
 
@@ -325,7 +236,7 @@ class LogTable:
         return log.leader_epoch
 
     def unknown_leader_epochs(self, topics: Iterable[Topic]) -> list[LogEntry]:
-        """Return the partitions of these topics whose log `leader_epoch` would open."""
+        """Return the online partitions of these topics whose log `leader_epoch` would have to open."""
         entries = (
             self.entries.get((topic.name, partition)) for topic in topics for partition in range(topic.partitions)
         )
@@ -344,7 +255,7 @@ class LogTable:
         (`LogManager.nextLogDirs`).
 
         Args:
-            planned: Number of other new partitions for each directory.
+            planned: Number of other partitions that are about to be created in each directory.
 
         Raises:
             BrokerError: kafka_storage_error if all directories are offline or cordoned.
@@ -366,64 +277,9 @@ class LogTable:
             _log.error("all log directories have failed: the broker can no longer serve requests")
             self.call_soon(self.on_all_offline)
 
-    def usage(self) -> list[LogDirUsage]:
-        """Return the disk usage of each log directory, for DescribeLogDirs (KIP-113, KIP-827)."""
-        usages = []
-        for log_dir in self.dirs.all:
-            total = usable = -1
-            sizes: dict[Key, int] = {}
-            if log_dir.is_online:
-                with log_dir.guarded():
-                    facts = os.statvfs(log_dir.path)
-                    total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-            if log_dir.is_online:
-                entries = [entry for entry in self.entries.values() if entry.log_dir is log_dir]
-                sizes = {
-                    entry.key: log_bytes(entry.path) if entry.log is None else entry.log.size_bytes for entry in entries
-                }
-            usages.append(LogDirUsage(log_dir, total, usable, sizes))
-        return usages
 
-    def usable_bytes(self) -> list[tuple[Path, int | None]]:
-        """Return the free bytes of each log directory's file system; None if it is offline.
-
-        Any thread; may wait for a disk.
-        """
-        found: list[tuple[Path, int | None]] = []
-        for log_dir in self.dirs.all:
-            free = None
-            if log_dir.is_online:
-                with contextlib.suppress(OSError):
-                    facts = os.statvfs(log_dir.path)
-                    free = facts.f_bavail * facts.f_frsize
-            found.append((log_dir.path, free))
-        return found
-
-
-def take_offline(entry: LogEntry, error: OSError, what: str) -> None:
-    """Take a partition offline because its directory cannot be used, or its log directory if the disk is at fault.
-
-    A transient error changes nothing. A denied permission says nothing about the disk while a log is opened, so the
-    other partitions stay online.
-
-    Args:
-        what: Description of the error for clients and the log.
-    """
-    fault = FileFault.LOG if isinstance(error, PermissionError) else file_fault(error)
-    if fault is FileFault.DIRECTORY:
-        entry.log_dir.fail(error)
-    elif fault is FileFault.LOG:
-        entry.failure = printable(what)
-        _log.error("%s-%d is offline until the next start: %s", *entry.key, entry.failure)
-
-
-def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:
+def _report_log_failure(log_dir: LogDirectory, log: Log, error: OSError) -> None:
     if file_fault(error) is FileFault.DIRECTORY:
         log_dir.fail(error)
     else:
         _log.error("%s is offline: %s", log.name, error)
-
-
-def storage_error(topic: str, partition: int, what: str) -> BrokerError:
-    """Return a kafka_storage_error for a partition."""
-    return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")

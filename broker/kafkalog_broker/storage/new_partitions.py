@@ -1,4 +1,4 @@
-"""Directories and files of partitions that are being created."""
+"""Creation of the directories and files of new partitions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.log_table import Key
+from kafkalog_broker.storage.log_entry import Key
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog, create_log_files
 from kafkalog_broker.storage.partition_removal import remove
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
+from kafkalog_spark.format.fsync import DIRECTORY_MODE, fsync_directory
 
 _CREATING_THREADS = 8
 """Threads that create partitions; more than processors, because each mostly waits for a disk."""
@@ -20,8 +20,8 @@ _CREATING_THREADS = 8
 class NewPartitions:
     """Directories of new partitions with the files of their empty logs, on disk.
 
-    Created on a worker thread, because each partition takes three fsyncs. Several are created at a time, because a file
-    system commits concurrent fsyncs together.
+    Each partition takes three fsyncs. Several threads create them, because a file system commits concurrent fsyncs
+    together.
     """
 
     def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoint file of offsets in a log directory, written only when it changes."""
+"""Checkpoint file of one offset per partition in a log directory, written only if the offsets have changed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 class OffsetCheckpoint:
     """Checkpoint file of offsets (Kafka: `OffsetCheckpointFile`).
 
-    As in Kafka, an unreadable file is treated as empty. A missing recovery point costs a scan, and a missing log start
-    offset makes deleted records visible again, but no record is lost.
+    As in Kafka, an unreadable file is treated as empty. Without a recovery point the log is scanned at the next start,
+    and without a log start offset deleted records become visible again, but no record is lost.
     """
 
     path: Path
@@ -27,7 +27,7 @@ class OffsetCheckpoint:
 
     @property
     def known(self) -> Mapping[TopicPartition, int]:
-        """Offsets that were read or written last."""
+        """Offsets in the file, as it was last read or written; empty if it was neither."""
         return self._on_disk or {}
 
     def read(self) -> dict[TopicPartition, int]:

@@ -1,6 +1,6 @@
-"""Removal of partitions and files: renamed immediately, deleted after file.delete.delay.ms.
+"""Removal of partition directories: they are renamed immediately, and deleted after file.delete.delay.ms.
 
-A rename is quick and survives a crash: the next start removes every file and directory with the suffix.
+A rename is quick. If the broker crashes before the deletion, the next start removes all directories with the suffix.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.log_table import LogEntry, storage_error
-from kafkalog_spark.format.atomic_file import fsync_directory
+from kafkalog_broker.storage.log_entry import LogEntry, storage_error
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.names import DELETE_DIR_SUFFIX
 
 _log = logging.getLogger(__name__)
@@ -59,13 +59,13 @@ def remove(path: Path) -> None:
 
 @dataclass(slots=True)
 class PartitionRemoval:
-    """Partitions that are out of the table and whose logs are discarded, but whose directories are not renamed yet.
+    """Partitions that were taken out of service, but whose directories are not renamed yet.
 
     Attributes:
-        entries: With their file.delete.delay.ms.
+        entries: Entries that were removed from the log table, each with its file.delete.delay.ms.
         schedule_removal: Called with a renamed directory and the delay in ms before it may be removed.
-        on_done: Called by `finish` when no start will load their directories again.
-        failed: By topic, why its directories could not be renamed.
+        on_done: Called by `finish` when all directories are renamed, so that no start loads them.
+        failed: Error of each topic with a directory that could not be renamed.
     """
 
     entries: Sequence[tuple[LogEntry, int]]
@@ -76,7 +76,8 @@ class PartitionRemoval:
     def finish(self) -> int:
         """Rename the directories, with one fsync per log directory, and return their number.
 
-        Directories of an offline log directory are left for the start at which it is back. Blocks; any thread.
+        Directories in an offline log directory are not renamed; a start at which it is online removes them. Blocks; any
+        thread.
 
         Raises:
             BrokerError: kafka_storage_error if a directory could not be renamed.
@@ -86,8 +87,8 @@ class PartitionRemoval:
             if not entry.log_dir.is_online:
                 continue
             try:
-                away = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
-                renamed.append((entry.log_dir, away, delay_ms))
+                path = rename_for_deletion(entry.path, entry.topic, entry.partition, sync=False)
+                renamed.append((entry.log_dir, path, delay_ms))
             except OSError as error:
                 if file_fault(error) is not FileFault.NONE:
                     entry.log_dir.fail(error)

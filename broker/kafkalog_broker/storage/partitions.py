@@ -1,4 +1,4 @@
-"""Logs of partitions by topic name or topic ID, or the error that a client gets for an unknown one."""
+"""Look-up of partitions for requests, with the errors that clients get for unknown topics and partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 
 class Partitions:
-    """Look-up of the partitions of this broker."""
+    """Partitions of this broker, by topic name or topic ID."""
 
     def __init__(self, topics: TopicRegistry, logs: LogManager) -> None:
         self._topics, self._logs = topics, logs

@@ -1,11 +1,11 @@
 """Allocation of producer IDs from blocks that are on disk before their first ID is used.
 
-Kafka's brokers get blocks of 1,000 from the controller (KIP-730). Here the file `kafkalog.producer-ids` of every log
-directory contains the end of the last block: a `version` line, then the first ID outside of all blocks. IDs left over
-at a restart are not used, so no ID is allocated twice.
+Kafka's brokers get blocks of 1,000 IDs from the controller (KIP-730). This broker stores the end of its last block in
+the file `kafkalog.producer-ids` of every log directory: a version line, then the first ID after the block. IDs of the
+block that are unused at a restart are skipped, so no ID is allocated twice.
 
-Without the file, IDs that other brokers allocated are found in Kafka's metadata log, and approximately in the batches.
-A client may have invented an ID in a batch, so IDs above those that any cluster can have allocated are ignored.
+If the file is missing, the IDs that other brokers allocated are read from Kafka's metadata log and from producer
+snapshots. Snapshots may contain IDs that clients invented, so IDs that no cluster can have allocated are ignored.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from kafkalog_broker.storage.cluster_producer_ids import BLOCK, next_cluster_pro
 from kafkalog_broker.storage.file_fault import is_transient
 from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state, replace_files
+from kafkalog_spark.format.atomic_file import replace_files
 from kafkalog_spark.format.names import PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.format.regular_file import read_state
 
 _logger = logging.getLogger(__name__)
 
@@ -32,32 +33,31 @@ FILE = "kafkalog.producer-ids"
 _VERSION = "0"
 
 MAX_CLUSTER_ID = 2**52
-"""Every ID that a cluster has allocated is below this: at a million per second it is reached after 140 years. Higher
-ones were invented by clients, and may leave no ID to allocate."""
+"""Upper bound of IDs that a cluster can have allocated: at a million per second it is reached after 140 years. Higher
+IDs were invented by clients. Starting above them could leave no ID to allocate."""
 ID_GAP = 4_000_000 * BLOCK
-"""Gap between the IDs of a Kafka broker whose directory this was and those allocated here. If that broker gets its
-directory back, it continues at its own next block, and must not reach the IDs allocated here. It takes a block per
-start."""
+"""Gap between the IDs of the Kafka broker that used this directory before and those allocated here. If that broker uses
+the directory again, it continues at its own next block, and must not reach the IDs allocated here."""
 _MAX_OWN_ID = 2 * MAX_CLUSTER_ID
-"""Larger than any ID that this broker can reach, because it starts near MAX_CLUSTER_ID at most."""
+"""Upper bound of IDs that this broker can reach, because its first ID is at most slightly above MAX_CLUSTER_ID."""
 
 
 def largest_cluster_id(ids: npt.ArrayLike) -> int:
     """Return the largest of these producer IDs that a cluster may have allocated; -1 if there is none."""
-    some = np.asarray(ids, np.int64)
-    return int(some[some < MAX_CLUSTER_ID].max(initial=-1))
+    producer_ids = np.asarray(ids, np.int64)
+    return int(producer_ids[producer_ids < MAX_CLUSTER_ID].max(initial=-1))
 
 
 class ProducerIds:
     """Allocates producer IDs.
 
-    The largest number found in the log directories counts. Without any file, IDs begin above those that a Kafka broker
-    may have allocated. A damaged file counts as missing, but IDs then begin at ID_GAP or above, because IDs may have
-    been allocated that no log contains. `next` and `is_empty` belong to one thread.
+    If the files of several log directories differ, the largest number is used. Without any file, IDs begin above those
+    that a Kafka broker may have allocated. A damaged file is treated as missing, but IDs then begin at ID_GAP or above,
+    because some IDs may have been allocated that no log contains. Call `next` and `is_empty` from one thread.
 
     Attributes:
-        had_file: False if there was no file. The records of `__transaction_state` may then contain higher IDs; see
-            `stay_above`.
+        had_file: False if no log directory had the file. Records of `__transaction_state` may then contain higher IDs;
+            call `stay_above` with them.
     """
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
@@ -110,7 +110,7 @@ class ProducerIds:
         return self._next <= producer_id < MAX_CLUSTER_ID
 
     def stay_above(self, producer_id: int) -> None:
-        """Skip this ID and its block, because someone else has allocated it. On disk on return.
+        """Continue above the block of an ID that another broker has allocated. On disk on return.
 
         Blocks; any thread, while `next` is not called.
 
@@ -145,9 +145,9 @@ class ProducerIds:
 def _above_those_in_use(directories: Sequence[Path]) -> int:
     """Return the first ID that is safe to allocate in directories of a Kafka broker; 0 if no ID was allocated.
 
-    That is ID_GAP above the first free block in Kafka's metadata log, and above the producers in the snapshots of all
-    partitions. Batches after a log's last snapshot may have IDs of the following block. An unreadable snapshot shows
-    that IDs are in use, but not which. Raises OSError if the process is out of file descriptors.
+    The result is ID_GAP above the first free block in Kafka's metadata log and above the block after the largest ID in
+    the snapshots of all partitions; batches after a snapshot may have IDs of that block. An unreadable snapshot counts
+    as one with ID 0. Raises OSError if the process is out of file descriptors.
     """
     free, largest = max(map(next_cluster_producer_id, directories), default=0), -1
     for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):

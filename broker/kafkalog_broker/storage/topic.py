@@ -1,4 +1,4 @@
-"""Topic of this broker, and the rules for its name."""
+"""Topic of this broker, and Kafka's rules for topic names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Entry of the topic registry. `configs` maps property names of overrides to text; do not change it in place."""
+    """Entry of the topic registry.
+
+    Attributes:
+        partitions: Number of partitions.
+        configs: Values of overridden properties, by name. Do not change it in place.
+    """
 
     name: str
     id: uuid.UUID
@@ -29,13 +34,13 @@ def check_topic_name(name: str) -> None:
     Rules and texts are those of Kafka's `Topic.validate`.
     """
     if not name:
-        why = "the empty string is not allowed"
+        reason = "the empty string is not allowed"
     elif name in (".", ".."):
-        why = f"'{name}' is not allowed"
+        reason = f"'{name}' is not allowed"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
-        why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
     elif not valid_topic_name(name):
-        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
         return
-    raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
+    raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {reason}")

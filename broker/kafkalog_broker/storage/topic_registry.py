@@ -6,9 +6,9 @@ A Kafka cluster keeps these in the controllers' metadata log. Here they are one 
     {"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3, "configs": {"retention.ms": "9"}}
     ], "deleted": ["2xQ5oL1bTPOa0l9pY2YyGA"]}
 
-Each change rewrites the file as a whole; the line of an unchanged topic is reused. All changes of one request are one
-write. Every online log directory gets a copy, and the copy with the highest generation is read, so a failed directory
-loses no topic. `deleted` lists topics whose directories may still exist, so that a crash cannot bring them back.
+Each change rewrites the whole file; all changes of one request are one write. Every online log directory gets a copy,
+and a start reads the copy with the highest generation, so no topic is lost with a failed directory. `deleted` lists the
+IDs of deleted topics whose directories may still exist, so that a start after a crash does not register them again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-
 Outcome = Topic | BrokerError
 """Result for one of several topics that are changed together."""
 
@@ -54,7 +53,7 @@ class TopicRegistry:
 
     Attributes:
         created_generation: Generation in which topics were last added.
-        was_read: False if `load` found no readable file; topics then come from the partition directories.
+        was_read: False if `load` found no readable file. The topics are then registered from partition directories.
     """
 
     def __init__(self, dirs: Iterable[LogDirectory]) -> None:
@@ -125,8 +124,10 @@ class TopicRegistry:
         return outcomes
 
     def check_new(self, name: str, partitions: int) -> None:
-        """Raise the BrokerError that `create_all` would return for this name and number, for CreateTopics with
-        validate_only.
+        """Check a new topic's name and number of partitions, for CreateTopics with validate_only.
+
+        Raises:
+            BrokerError: As returned by `create_all`.
         """
         check_topic_name(name)
         if name in self._state.topics:
@@ -141,7 +142,8 @@ class TopicRegistry:
     def delete_all(self, names: Iterable[str]) -> list[Outcome]:
         """Delete topics in one write; their IDs stay in `deleted` until `forget_deleted`.
 
-        Returns as `set_all_configs`.
+        Returns:
+            Each deleted topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
         """
         with self._guard:
             outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
@@ -156,7 +158,7 @@ class TopicRegistry:
             self._commit(removed=removed, deleted=self._state.deleted | {topic.id for topic in removed})
 
     def forget_deleted(self, ids: Iterable[uuid.UUID]) -> None:
-        """Remove IDs from `deleted`, because the topics' directories are renamed and will not be loaded again."""
+        """Remove IDs from `deleted`. The topics' directories must be renamed, so that no start loads them."""
         with self._guard:
             self._commit(deleted=self._state.deleted - frozenset(ids))
 
@@ -280,11 +282,11 @@ class TopicRegistry:
             what = f"{TOPICS_FILE} was not written to any log directory"
             what += f": {failure}" if failure is not None else ""
             raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
-        before = self._state.topics
-        if any(topic.name not in before for topic in changed):
+        previous = self._state.topics
+        if any(topic.name not in previous for topic in changed):
             self.created_generation = state.generation
         for topic in changed:
-            if (other := before.get(topic.name)) is not None and other.id != topic.id:
+            if (other := previous.get(topic.name)) is not None and other.id != topic.id:
                 self._by_id.pop(other.id, None)
             self._by_id[topic.id] = topic
             self._folded[metrics_name(topic.name)] = topic.name

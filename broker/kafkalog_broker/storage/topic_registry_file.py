@@ -1,4 +1,4 @@
-"""The file `kafkalog.topics.json` of the topic registry: format, parsing, reading."""
+"""File `kafkalog.topics.json` of the topic registry: formatting, parsing, reading."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 from kafkalog_broker.storage.log_directory import LogDirectory
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX, read_state
+from kafkalog_spark.format.atomic_file import DAMAGED_SUFFIX
 from kafkalog_spark.format.names import MAX_PARTITIONS, valid_topic_name
 from kafkalog_spark.format.partition_metadata import (
     uuid_from_text,
     uuid_to_text,
 )
+from kafkalog_spark.format.regular_file import read_state
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,13 @@ _MAX_BYTES = 1 << 30  # a million topics take about 100 MB
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Content of the file. `deleted`: IDs of topics whose partition directories are to be removed."""
+    """Content of the file.
+
+    Attributes:
+        generation: Number of changes so far.
+        topics: Topics by name.
+        deleted: IDs of deleted topics whose partition directories may still exist.
+    """
 
     generation: int
     topics: Mapping[str, Topic]
@@ -36,10 +43,10 @@ class RegistryState:
 
 
 def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None) -> bytes:
-    """Format the file, topics sorted by name.
+    """Format the file, with the topics sorted by name.
 
     Args:
-        lines: Line of each topic from `format_topic`, by name; formatted here by default.
+        lines: Results of `format_topic` by topic name, to reuse them; by default they are computed.
     """
     if lines is None:
         lines = {name: format_topic(topic) for name, topic in state.topics.items()}
@@ -51,8 +58,8 @@ def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None
 
 def format_topic(topic: Topic) -> str:
     """Format one topic's line."""
-    facts = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
-    return json.dumps({**facts, "configs": dict(topic.configs)})
+    fields = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
+    return json.dumps({**fields, "configs": dict(topic.configs)})
 
 
 def parse_registry(data: bytes) -> RegistryState:

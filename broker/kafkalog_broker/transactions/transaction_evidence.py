@@ -21,10 +21,10 @@ from kafkalog_broker.transactions.transaction_metadata import EPOCH_BUMP, TopicP
 from kafkalog_broker.transactions.transaction_records import decode_value
 from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, ControlType, HeaderColumn
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.read.header_windows import header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
@@ -64,7 +64,7 @@ class ProducerStates:
     def collect(cls, logs: Iterable[Log], producer_ids: set[int]) -> ProducerStates:
         """Collect the states of these producers, and of all producers with an open transaction."""
         states = cls()
-        considered = [log for log in logs if not log.follows and log.topic != TRANSACTION_TOPIC]
+        considered = [log for log in logs if not log.is_follower and log.topic != TRANSACTION_TOPIC]
         for log in considered:
             for producer in log.producer_state.producers():
                 if producer.transaction_first_offset != NO_TRANSACTION:

@@ -1,6 +1,6 @@
-"""Check of the files that lie directly in log directories: checkpoints, meta.properties, and names of directories.
+"""Check of the files directly in log directories: checkpoints, meta.properties, and names of directories.
 
-Checkpoints are read before the logs. Read afterwards, they might be ahead of a log that is still being written.
+Checkpoints are read before the logs. If they were read afterwards, they might be ahead of a log that is being written.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OWN_PREFIX = "kafkalog."
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """State of a log directory by the files that lie directly in it.
+    """State of a log directory by the files directly in it.
 
     Attributes:
         is_clean_shutdown: True if it has a clean-shutdown marker.
@@ -87,7 +87,7 @@ def check_directories(
 
 
 def has_local_log(location: PartitionLocation) -> bool:
-    """True if a log directory has a part of the log, perhaps all of it."""
+    """Return True if a log directory has a part of the log, or all of it."""
     return not isinstance(location, TieredLocation) or location.is_local
 
 
@@ -97,7 +97,7 @@ def local_logs(locations: Mapping[TopicPartition, PartitionLocation]) -> dict[To
 
 
 def _is_remote_root(path: str, tiered: Iterable[TieredLocation]) -> bool:
-    """True if `path` has remote segments of a partition whose local log, if any, is elsewhere."""
+    """Return True if `path` has remote segments of a partition whose local log, if any, is elsewhere."""
     below = f"{path}/"
     for location in tiered:
         has_local = location.is_local and location.directory.startswith(below)
@@ -137,14 +137,14 @@ def _check_topic_ids(local: Mapping[TopicPartition, PartitionLocation], findings
             if first_id != topic_id:
                 expected = f"that of partition {first}, {uuid_to_text(first_id)}"
                 fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
-                findings.of(f"{topic}-{partition}").add(Severity.ERROR, location.directory, fault)
+                findings.for_partition(f"{topic}-{partition}").add(Severity.ERROR, location.directory, fault)
 
 
 def check_checkpoints(
     location: PartitionLocation, state: LogDirState, result: PartitionResult, findings: Findings, *, closed: bool
 ) -> None:
     """Compare a partition's offsets in the checkpoints of its log directory with the result of its check."""
-    if result.gone or result.is_damaged:
+    if result.is_deleted or result.is_damaged:
         return
     end = result.log_end_offset
     for name, offsets in state.checkpoints.items():

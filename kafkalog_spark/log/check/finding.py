@@ -13,8 +13,8 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 
 Content = TypeVar("Content")
 
-MOST_OF_A_FILE = 10
-"""Largest number of findings that are listed for one file: a damaged index may have a million wrong entries."""
+MAX_FINDINGS_PER_FILE = 10
+"""Number of findings that are listed for a file: a damaged index may have a million wrong entries."""
 
 
 class Severity(Enum):
@@ -23,7 +23,7 @@ class Severity(Enum):
 
 
 class Fault(NamedTuple):
-    """Something that is wrong in a file that the caller knows.
+    """Something that is wrong in a file. The caller adds the path of the file.
 
     Attributes:
         what: What is wrong; with `expected` and `got`, the name of the wrong value.
@@ -67,7 +67,8 @@ class Finding:
 class Findings:
     """Collects the findings of a check.
 
-    At most MOST_OF_A_FILE findings of a file are kept and passed to `listener`; `errors` and `notes` count all of them.
+    At most MAX_FINDINGS_PER_FILE findings of a file are kept and passed to `listener`. The properties `errors` and
+    `notes` count all of them.
     """
 
     def __init__(self, listener: Callable[[Finding], None] | None = None) -> None:
@@ -77,7 +78,7 @@ class Findings:
         self._counts: Counter[Severity] = Counter()
         self._of_path: Counter[tuple[str, Severity]] = Counter()
 
-    def of(self, topic_partition: str) -> Findings:
+    def for_partition(self, topic_partition: str) -> Findings:
         """Return a view of this object that adds the partition's name to each finding."""
         view = copy(self)
         view._topic_partition = topic_partition
@@ -94,7 +95,7 @@ class Findings:
     def add(self, severity: Severity, path: str, fault: Fault) -> None:
         self._counts[severity] += 1
         self._of_path[path, severity] += 1
-        if self._of_path[path, severity] <= MOST_OF_A_FILE:
+        if self._of_path[path, severity] <= MAX_FINDINGS_PER_FILE:
             self._keep(Finding(severity, path, fault, self._topic_partition))
 
     def add_errors(self, path: str, faults: Iterable[Fault]) -> None:
@@ -120,10 +121,11 @@ class Findings:
             return None
 
     def add_omitted(self) -> None:
-        """Add one finding for each file that has more than MOST_OF_A_FILE. Call it once, at the end of the check."""
+        """Add one finding for each file that has more than MAX_FINDINGS_PER_FILE. Call it once, after the check."""
         for (path, severity), count in self._of_path.items():
-            if count > MOST_OF_A_FILE:
-                self._keep(Finding(severity, path, Fault(f"{count - MOST_OF_A_FILE} more like these in this file")))
+            omitted = count - MAX_FINDINGS_PER_FILE
+            if omitted > 0:
+                self._keep(Finding(severity, path, Fault(f"{omitted} more like these in this file")))
         self._of_path.clear()
 
     def _keep(self, finding: Finding) -> None:

@@ -52,8 +52,8 @@ class OffsetIndexCheck(_IndexCheck):
 
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = offset_index.parse_offset_index(data, base_offset)
-        self._waiting: tuple[int, int] | None = None
-        """(slot, offset) of an entry for several batches, of which the last one was not seen yet."""
+        self._open_entry: tuple[int, int] | None = None
+        """(number, offset) of an entry for several batches whose last batch was not checked yet."""
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
@@ -69,7 +69,7 @@ class OffsetIndexCheck(_IndexCheck):
         end = int(positions[-1] + table[-1, HeaderColumn.SIZE])
         slot = max(slot, int(np.searchsorted(index.positions, begin, side="left")))
         stop = int(np.searchsorted(index.positions, end, side="left"))
-        yield from self._settle(last, index.positions[slot] if slot < len(index) else end, positions)
+        yield from self._check_open_entry(last, index.positions[slot] if slot < len(index) else end, positions)
         for entry in range(slot, stop):
             position, offset = int(index.positions[entry]), int(index.offsets[entry])
             row = int(np.searchsorted(positions, position))
@@ -77,41 +77,44 @@ class OffsetIndexCheck(_IndexCheck):
                 yield self._fault(entry, offset, "a position where a batch begins", f"byte {position}, inside a batch")
                 continue
             before = int(last[row - 1]) if row else previous
-            if table[row, HeaderColumn.COUNT] < 0:  # of a wrapper, the first offset is not in the header
+            if table[row, HeaderColumn.COUNT] < 0:  # the header of a wrapper does not have its first offset
                 if not before < offset:
                     yield self._fault(entry, offset, f"an offset above {before} for byte {position}", str(offset))
                 continue
             if offset < table[row, HeaderColumn.BASE_OFFSET]:
                 yield self._fault(entry, offset, f"{int(last[row])} for byte {position}", str(offset))
-            elif offset != last[row]:  # before Kafka 4.1, one entry for an append of several batches
-                self._waiting = (entry, offset)
+            elif offset != last[row]:  # before Kafka 4.1, brokers wrote one entry for an append of several batches
+                self._open_entry = (entry, offset)
                 limit = int(index.positions[entry + 1]) if entry + 1 < len(index) else end
-                yield from self._settle(last[row:], limit, positions[row:])
+                yield from self._check_open_entry(last[row:], limit, positions[row:])
         self._next = max(slot, stop)
 
-    def _settle(self, last: np.ndarray, limit: int, positions: np.ndarray) -> Iterator[Fault]:
-        """Find the batch that ends with the waiting entry's offset, among those that begin before byte `limit`."""
-        if self._waiting is None or not len(last):
+    def _check_open_entry(self, last: np.ndarray, limit: int, positions: np.ndarray) -> Iterator[Fault]:
+        """Yield a fault if no batch that begins before byte `limit` ends with the offset of the open entry.
+
+        The entry remains open if `last` does not reach its offset. last: last offsets of the next batches.
+        """
+        if self._open_entry is None or not len(last):
             return
-        entry, offset = self._waiting
+        entry, offset = self._open_entry
         row = int(np.searchsorted(last, offset))
         if row < len(last):
-            self._waiting = None
+            self._open_entry = None
             if last[row] != offset or positions[row] >= limit:
                 expected = f"the last offset of a batch at or after byte {int(self._index.positions[entry])}"
                 yield self._fault(entry, offset, expected, f"offset {offset}")
 
     def skip_damage(self) -> None:
-        """Forget the waiting entry: its batch may be part of the damage that follows."""
-        self._waiting = None
+        """Close the open entry without a check: its last batch may be part of the damage that follows."""
+        self._open_entry = None
 
     def finish(self, end: int) -> Iterator[Fault]:
         """Yield a fault for each entry that points to byte `end`, the end of the good batches, or after it."""
         for entry in range(self._next, len(self._index)):
             position, offset = int(self._index.positions[entry]), int(self._index.offsets[entry])
             yield self._fault(entry, offset, f"a position below byte {end}, the end of the log", f"byte {position}")
-        if self._waiting is not None:
-            entry, offset = self._waiting
+        if self._open_entry is not None:
+            entry, offset = self._open_entry
             yield self._fault(entry, offset, "the last offset of a batch", f"offset {offset}, past the last batch")
 
 

@@ -13,9 +13,10 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
+from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.producer_check import ProducerCheck
-from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read import partition_log, state_files
 from kafkalog_spark.log.read.header_windows import Window
@@ -30,7 +31,7 @@ class PartitionResult:
         records: Number of records by the batch headers.
         is_damaged: A batch or a segment cannot be read, so faults that depend on it are not reported.
         has_torn_tail: The last segment ends in an incomplete write, which the next start of a broker truncates.
-        gone: The partition was deleted during the check.
+        is_deleted: The partition was deleted during the check.
     """
 
     log_start_offset: int = 0
@@ -40,7 +41,7 @@ class PartitionResult:
     records: int = 0
     is_damaged: bool = False
     has_torn_tail: bool = False
-    gone: bool = False
+    is_deleted: bool = False
 
     def add(self, segment: SegmentResult) -> None:
         self.batches += segment.batches
@@ -57,7 +58,7 @@ class PartitionCheck:
     Attributes:
         log: The log, opened with the offsets in the checkpoints.
         findings: Gets the faults.
-        closed: See SegmentCheck.
+        closed: The broker was stopped cleanly; see SegmentCheck.
         on_bytes: Called with the number of bytes that were checked since the last call.
         records: Also decode the records.
     """
@@ -85,7 +86,7 @@ class PartitionCheck:
         self._read(PARTITION_METADATA_FILE, partial(state_files.read_partition_metadata, log.store, log.directory))
         epochs = self._read(LEADER_EPOCH_CHECKPOINT, partial(state_files.read_leader_epochs, log.store, log.directory))
         self._epochs = EpochCheck(epochs or [], log.log_start_offset)
-        self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
+        self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_order())
         first = log.segments[0].base_offset if log.segments else 0
         for offset, name in names.producer_snapshots(log.names):
             entries = self._read(name, partial(state_files.read_producer_snapshot, log.store, self._path(name)))
@@ -96,41 +97,50 @@ class PartitionCheck:
         snapshots = (open_transactions(entries) for offset, _, entries in self._snapshots if offset == first)
         self._transactions = TransactionCheck({} if first == 0 else next(snapshots, None))
         self._check_segments()
-        if not result.gone:
+        if not result.is_deleted:
             self._check_ends()
         return result
 
     def _check_segments(self) -> None:
         log, result = self.log, self._result
-        settings = (self.findings, self.records, self.closed, log.recovery_point, self._on_window, self.on_bytes)
         batches = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
         for index, files in enumerate(log.segments):
             batches = replace(batches, base_offset=files.base_offset, next_base_offset=log.next_base_offset(index))
             try:
                 with log.open_segment(index) as file:
-                    found = SegmentCheck(file, batches, self._transactions, *settings).run()
+                    segment = SegmentCheck(
+                        file,
+                        batches,
+                        self._transactions,
+                        self.findings,
+                        records=self.records,
+                        closed=self.closed,
+                        recovery_point=log.recovery_point,
+                        on_window=self._on_window,
+                        on_bytes=self.on_bytes,
+                    ).run()
             except FileNotFoundError:
                 log.refresh()
-                if log.gone:
-                    result.gone = True
+                if log.is_deleted:
+                    result.is_deleted = True
                     return
-                # Retention or the cleaner removed the segment. The following ones are checked by themselves, but no
-                # longer compared with what came before.
+                # Retention or the cleaner removed the segment. The following segments are still checked, but no longer
+                # compared with the earlier ones.
                 result.is_damaged = batches.has_gaps = True
                 if files.log in log.names:
                     fault = Fault("listed in its directory, but does not exist when it is opened")
                     self.findings.add(Severity.ERROR, self._path(files.log), fault)
-                found = SegmentResult(files.base_offset)
+                segment = SegmentResult(files.base_offset)
             except KafkalogError as error:  # I/O error
                 self.findings.add_unreadable(error, self._path(files.log))
                 result.is_damaged = True
                 return
-            result.add(found)
+            result.add(segment)
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """Yield the faults that depend on more than one segment: producers and leader epochs."""
+        """Yield the faults that depend on more than one segment: those of producers and leader epochs."""
         table, done, self._has_gaps = window.table, 0, batches.has_gaps
-        while self._snapshots:  # compare each snapshot after the batches below its offset
+        while self._snapshots:  # compare each snapshot once the batches below its offset were checked
             row = int((table[:, HeaderColumn.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
                 break
@@ -176,7 +186,7 @@ class PartitionCheck:
         with partition.metadata alone, as the sink creates it in a bucket.
         """
         log = self.log
-        if log.segments or log.gone:
+        if log.segments or log.is_deleted:
             return
         listing = log.store.list(log.directory)
         if any(map(is_segment, listing.names)):

@@ -29,7 +29,7 @@ def check_partition(
     """Check a partition: its directory, its entries in the checkpoints, and its remote segments.
 
     Args:
-        location: Where the partition lies.
+        location: The partition.
         findings: Gets the faults. Faults in the files of the log directory are reported by `check_directories` instead.
         state: State of its log directory; read if it is None.
         closed: The broker was stopped cleanly, so a torn tail is an error. Implied by a clean-shutdown marker.
@@ -40,7 +40,7 @@ def check_partition(
         None if the partition was deleted meanwhile, or cannot be read.
     """
     result = None
-    findings = findings.of(f"{location.topic}-{location.partition}")
+    findings = findings.for_partition(f"{location.topic}-{location.partition}")
     if has_local_log(location):
         local = location.local
         state = state or LogDirState.read(local.log_dir, local.store, Findings())
@@ -49,7 +49,7 @@ def check_partition(
         recovery_point = state.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
         log_start = state.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
         try:
-            log = local.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
+            log = local.open_without_checkpoints(OpenHints(recovery_point, log_start, pass_over_damage=True))
             result = PartitionCheck(log, findings, closed, on_bytes, records).run()
             check_checkpoints(local, state, result, findings, closed=closed)
         except (KafkalogError, OSError) as error:

@@ -1,172 +1,23 @@
-"""Check of a partition's remote segments: each by itself, and that they form one log together."""
+"""Check of a partition's remote segments: each segment by itself, and that all of them form one log."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 
-import numpy as np
-import numpy.typing as npt
-
-from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, UnsupportedFormat
-from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
-from kafkalog_spark.format.producer_snapshot import open_transactions
-from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
+from kafkalog_spark.errors import KafkalogError, KeyNotGiven
+from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionResult
-from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
-from kafkalog_spark.log.check.transaction_check import TransactionCheck
+from kafkalog_spark.log.check.remote_segment_check import RemoteSegmentCheck, overlap_faults
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder
-from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within
-from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs, read_producers
-from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
 from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
-
-Batches = npt.NDArray[np.int64]
-"""int64[n, 4]: base offset, last offset, CRC and byte position of each batch."""
-
-
-@dataclass(slots=True)
-class RemoteSegmentCheck:
-    """Check of one remote segment.
-
-    Attributes:
-        held: The segment.
-        keys: Private keys, for encrypted segments.
-        findings: Gets the faults.
-        open_before: First offset by producer id of the transactions that are open where the segment begins; None if
-            they are unknown.
-        records: Also decode the records.
-        on_bytes: Called with the number of bytes that were checked since the last call.
-        open_after: As `open_before`, where the segment ends. Set by `run`.
-    """
-
-    held: StoredSegment
-    keys: KeyRing
-    findings: Findings
-    open_before: dict[int, int] | None
-    records: bool
-    on_bytes: Callable[[int], None]
-    open_after: dict[int, int] | None = None
-    _tables: list[Batches] = field(default_factory=lambda: [np.empty((0, 4), np.int64)])
-    _largest: int = NO_TIMESTAMP
-    _epochs: EpochCheck = field(init=False)
-
-    @property
-    def batches(self) -> Batches:
-        """All good batches; complete after `run`."""
-        return np.concatenate(self._tables)
-
-    def run(self) -> SegmentResult | None:
-        """Check the segment. Returns None if it was deleted meanwhile, or cannot be read, which is reported."""
-        try:
-            self._check_small_files()
-            partition = self.held.segment.partition
-            with open_remote(self.held, self.keys, f"{partition.topic}-{partition.partition}") as file:
-                start = self.held.segment.start_offset
-                batches = BatchCheck(start, self.held.segment.until, start - 1)
-                transactions = TransactionCheck(self.open_before)
-                settings = (self.findings, self.records, True, None, self._on_window, self.on_bytes)
-                found = SegmentCheck(file, batches, transactions, *settings).run()
-            if not found.is_damaged:
-                self._add(self._end_faults(found))
-            return found
-        except FileNotFoundError:
-            return None
-        except (KafkalogError, OSError) as error:
-            self.findings.add_unreadable(error, self.held.log_path)
-        return None
-
-    def _check_small_files(self) -> None:
-        """Check the copied files alongside the .log that SegmentCheck does not check."""
-        held, manifest = self.held, self.held.manifest
-        if manifest is not None and manifest.indexes is not None and RemoteFile.INDEXES in held.objects:
-            path = held.path_of(RemoteFile.INDEXES)
-            with closing(held.remote_dir.store.open(path, held.objects[RemoteFile.INDEXES][1])) as file:
-                size = file.size
-            expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
-            if size != expected:
-                fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
-                self.findings.add(Severity.ERROR, path, fault)
-        epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: read_leader_epochs(held, self.keys)) or []
-        known = [held.segment.start_offset, *(entry.start_offset for entry in held.segment.leader_epochs[:1])]
-        self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before the segment was copied
-        self._add(self._epochs.order())
-        segment = held.segment
-        expected_epochs = epochs_within(epochs, segment.start_offset, segment.until)
-        if epochs and segment.leader_epochs != expected_epochs:
-            fault = Fault(
-                "the leader epochs of the segment",
-                offset=segment.start_offset,
-                expected=_epochs_text(expected_epochs) + " by its leader-epoch checkpoint",
-                got=_epochs_text(segment.leader_epochs),
-            )
-            self.findings.add(Severity.ERROR, held.log_path, fault)
-        if held.has(RemoteFile.PRODUCER_SNAPSHOT):
-            producers = self._parsed(RemoteFile.PRODUCER_SNAPSHOT, lambda: read_producers(held, self.keys))
-            if producers is not None:
-                self.open_after = open_transactions(producers)
-
-    def _parsed(self, file: RemoteFile, read: Callable[[], Content]) -> Content | None:
-        try:
-            return read()
-        except FileNotFoundError:
-            raise
-        except (CorruptLog, UnsupportedFormat, OSError) as error:
-            places = (file, RemoteFile.INDEXES, RemoteFile.LOG)
-            self.findings.add_unreadable(error, self.held.path_of(next(at for at in places if at in self.held.objects)))
-        return None
-
-    def _end_faults(self, found: SegmentResult) -> Iterator[Fault]:
-        segment = self.held.segment
-        if found.next_offset != segment.until:
-            yield Fault(
-                "the segment's last offset", found.position, expected=str(segment.end_offset),
-                got=str(found.next_offset - 1),
-            )  # fmt: skip
-        if segment.max_timestamp >= 0 and segment.max_timestamp != self._largest:
-            yield Fault(
-                "the segment's largest timestamp", expected=f"{segment.max_timestamp} ms", got=str(self._largest)
-            )
-
-    def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        table = window.table
-        self._tables.append(
-            table[:, [HeaderColumn.BASE_OFFSET, HeaderColumn.LAST_OFFSET, HeaderColumn.CRC, HeaderColumn.POSITION]]
-        )
-        self._largest = max(self._largest, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
-        if self._epochs.entries:
-            yield from self._epochs.take(table)
-
-    def _add(self, faults: Iterator[Fault]) -> None:
-        self.findings.add_errors(self.held.log_path, faults)
-
-
-def _epochs_text(epochs: tuple[EpochEntry, ...]) -> str:
-    return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "none"
-
-
-def overlap_faults(mine: Batches, other: Batches, other_path: str, start: int, until: int) -> Iterator[Fault]:
-    """Yield a fault for each batch in [start, until) that differs between two segments of the same offsets."""
-    here, there = (rows[(rows[:, 0] >= start) & (rows[:, 1] < until)] for rows in (mine, other))
-    known = {int(base): (int(last), int(crc)) for base, last, crc, _ in there}
-    for base, last, crc, position in here.tolist():
-        found = known.get(base)
-        if found is not None and found != (last, crc):
-            yield Fault(
-                "the batch differs from that of another segment with the same offsets", position, base,
-                f"offsets {base} to {found[0]} with CRC {found[1]:#010x}, as in {other_path}",
-                f"{base} to {last} with {crc:#010x}",
-            )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -189,65 +40,78 @@ class TierCheck:
 
     def run(self) -> PartitionResult:
         """Check the remote segments. Those that are deleted meanwhile are not reported."""
-        held: list[StoredSegment] = []
-        for remote in self.location.remote:
-            held += self._whole_segments(remote)
-        held.sort(
-            key=lambda copy: (copy.segment.partition.topic_id, copy.segment.start_offset, copy.segment.end_offset)
+        stored = [segment for remote_dir in self.location.remote for segment in self._complete_segments(remote_dir)]
+        stored.sort(
+            key=lambda item: (item.segment.partition.topic_id, item.segment.start_offset, item.segment.end_offset)
         )
-        checks: dict[str, RemoteSegmentCheck] = {}
-        before: RemoteSegmentCheck | None = None
-        for stored in held:
-            open_before: dict[int, int] | None = None
-            following = (stored.segment.partition, stored.segment.start_offset)
-            if stored.segment.start_offset == 0:
-                open_before = {}
-            elif before is not None and (before.held.segment.partition, before.held.segment.until) == following:
-                open_before = before.open_after
-            settings = (self.location.options.keys, self.findings, open_before, self.records, self.on_bytes)
-            before = checks[stored.segment.name] = RemoteSegmentCheck(stored, *settings)
-            found = before.run()
-            self.result.segments += 1
-            if found is None:
-                self.result.is_damaged = True
-            else:
-                self.result.add(found)
-        for one, other in combinations(checks.values(), 2):
-            mine, its = one.held.segment, other.held.segment
-            start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
-            # Segments of different leader epochs may differ: after an unclean election, one of them is not read.
-            if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
-                faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
-                self.findings.add_errors(other.held.log_path, faults)
-        if len(checks) == len(held):
+        checks = self._check_segments(stored)
+        self._check_overlaps(checks.values())
+        if len(checks) == len(stored):
             self._check_log()
         return self.result
 
-    def _whole_segments(self, remote: RemoteDir) -> Iterator[StoredSegment]:
+    def _check_segments(self, stored: Iterable[StoredSegment]) -> dict[str, RemoteSegmentCheck]:
+        """Check each segment by itself. Returns the checks by the names of the segments."""
+        checks: dict[str, RemoteSegmentCheck] = {}
+        previous: RemoteSegmentCheck | None = None
+        for item in stored:
+            segment = item.segment
+            open_before: dict[int, int] | None = None
+            if segment.start_offset == 0:
+                open_before = {}
+            elif previous is not None and (previous.stored.segment.partition, previous.stored.segment.until) == (
+                segment.partition,
+                segment.start_offset,
+            ):
+                open_before = previous.open_after
+            check = RemoteSegmentCheck(
+                item, self.location.options.keys, self.findings, open_before, self.records, self.on_bytes
+            )
+            result = check.run()
+            self.result.segments += 1
+            if result is None:
+                self.result.is_damaged = True
+            else:
+                self.result.add(result)
+            previous = checks[segment.name] = check
+        return checks
+
+    def _check_overlaps(self, checks: Iterable[RemoteSegmentCheck]) -> None:
+        """Compare the batches of segments with common offsets."""
+        for first, second in combinations(checks, 2):
+            a, b = first.stored.segment, second.stored.segment
+            start, until = max(a.start_offset, b.start_offset), min(a.until, b.until)
+            # Segments of different leader epochs may differ: after an unclean election, one of them is not read.
+            if a.partition == b.partition and start < until and a.leader_epochs == b.leader_epochs:
+                faults = overlap_faults(second.batches, first.batches, first.stored.log_path, start, until)
+                self.findings.add_errors(second.stored.log_path, faults)
+
+    def _complete_segments(self, remote_dir: RemoteDir) -> Iterator[StoredSegment]:
         """Yield the complete segments of a directory whose metadata can be read, and report all others."""
-        of_dir = RemoteDirListing(remote, self.location.options, pass_over_damage=True)
+        listing = RemoteDirListing(remote_dir, self.location.options, pass_over_damage=True)
         try:
-            of_dir.look()
+            listing.look()
         except FileNotFoundError:
             return
         except OSError as error:
-            self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
+            self._add(Severity.ERROR, error.filename or remote_dir.directory, f"cannot be listed: {error.strerror}")
             return
-        found = group_by_segment(of_dir.listing.names, remote.layout, remote.partition)
-        known = {name for one in found for name in one.objects.values()}
-        for name in sorted(set(of_dir.listing.names) - known):
-            self._add(Severity.NOTE, os.path.join(remote.directory, name), "not an object of a tiered segment")
-        for one in found:
-            if one.missing_files:
-                self._add(*_incomplete(remote, one))
+        names = listing.listing.names
+        by_segment = group_by_segment(names, remote_dir.layout, remote_dir.partition)
+        segment_names = {name for objects in by_segment for name in objects.objects.values()}
+        for name in sorted(set(names) - segment_names):
+            self._add(Severity.NOTE, os.path.join(remote_dir.directory, name), "not an object of a tiered segment")
+        for objects in by_segment:
+            if objects.missing_files:
+                self._add(*_incomplete(remote_dir, objects))
                 continue
             try:
-                (held,) = of_dir.held([one])
+                (stored,) = listing.held([objects])
             except (KafkalogError, OSError) as error:
-                self.findings.add_unreadable(error, os.path.join(remote.directory, _any_name(one)))
+                self.findings.add_unreadable(error, os.path.join(remote_dir.directory, _any_name(objects)))
                 continue
-            if held is not None:
-                yield held
+            if stored is not None:
+                yield stored
 
     def _check_log(self) -> None:
         """Check that the segments, with the local ones, form one log without holes."""
@@ -275,17 +139,18 @@ class TierCheck:
         self.findings.add(severity, path, Fault(what))
 
 
-def _any_name(found: RemoteObjects) -> str:
-    return found.objects[min(found.objects, key=lambda file: file is not RemoteFile.MANIFEST)]
+def _any_name(objects: RemoteObjects) -> str:
+    """Return the name of the manifest, or of another object of the segment if it has none."""
+    return objects.objects[min(objects.objects, key=lambda file: file is not RemoteFile.MANIFEST)]
 
 
-def _incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
+def _incomplete(remote_dir: RemoteDir, objects: RemoteObjects) -> tuple[Severity, str, str]:
     """Return severity, path and text of the finding for a segment of which objects are missing."""
-    path = os.path.join(remote.directory, _any_name(found))
-    if RemoteFile.LOG in found.missing_files:
+    path = os.path.join(remote_dir.directory, _any_name(objects))
+    if RemoteFile.LOG in objects.missing_files:
         return Severity.ERROR, path, "the segment has no .log object: it was lost, or a deletion did not complete"
-    if remote.layout is Layout.AIVEN:
-        path = os.path.join(remote.directory, found.objects[RemoteFile.LOG])
+    if remote_dir.layout is Layout.AIVEN:
+        path = os.path.join(remote_dir.directory, objects.objects[RemoteFile.LOG])
         return Severity.NOTE, path, "the segment has no manifest, so readers skip it: its upload did not complete"
-    missing = ", ".join(sorted(file.value for file in found.missing_files))
+    missing = ", ".join(sorted(file.value for file in objects.missing_files))
     return Severity.NOTE, path, f"the segment has no {missing}: its upload or its deletion did not complete"

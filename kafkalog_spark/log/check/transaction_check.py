@@ -13,7 +13,7 @@ from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 
-_OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
+_TRANSACTION_FLAGS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 class TransactionCheck:
@@ -38,7 +38,7 @@ class TransactionCheck:
     def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield a fault for each abort marker in these batches whose index entry is missing or wrong."""
         table = window.table
-        for row in (table[:, HeaderColumn.ATTRIBUTES] & _OF_TRANSACTIONS).nonzero()[0].tolist():
+        for row in (table[:, HeaderColumn.ATTRIBUTES] & _TRANSACTION_FLAGS).nonzero()[0].tolist():
             if table[row, HeaderColumn.MAGIC] < 2 or not table[row, HeaderColumn.COUNT]:
                 continue
             header = window.header(row)
@@ -80,7 +80,7 @@ def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) 
 def _expected(
     entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, is_exact: bool
 ) -> str | None:
-    """Return what the marker at an entry's last offset requires instead of the entry; None if the entry is correct.
+    """Return the expected content of an entry by the marker at its last offset; None if the entry is correct.
 
     Args:
         known: The transaction by the batches; None if its first batch was not seen.

@@ -1,1 +1,1 @@
-"""Compression codecs: one file each, and the two functions that choose among them. Facts: format/codecs.py."""
+"""Compression codecs: one file for each codec, and `compress` and `decompress` for all of them."""

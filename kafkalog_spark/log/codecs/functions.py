@@ -1,4 +1,4 @@
-"""The functions of each codec. A new codec gets its row here and its facts in format/codecs.py."""
+"""Table of the functions of each codec. The codecs' names and levels are in format/codecs.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from kafkalog_spark.log.codecs.output import Output
 
 @dataclass(frozen=True, slots=True)
 class CodecFunctions:
-    """compress takes a level exactly if the codec has levels. stream_errors: raised by decompress for broken input."""
+    """Functions of one codec.
+
+    Attributes:
+        compress: Takes the data, and a level if the codec has levels.
+        decompress: Decompresses all of its input into an Output.
+        stream_errors: Exceptions of the codec's library for damaged input, which `decompress` raises.
+    """
 
     compress: Callable[..., bytes]
     decompress: Callable[[memoryview, Output], None]
@@ -25,4 +31,4 @@ CODEC_FUNCTIONS = {
     Codec.LZ4: CodecFunctions(lz4_codec.compress, lz4_codec.decompress, lz4_codec.STREAM_ERRORS),
     Codec.ZSTD: CodecFunctions(zstd_codec.compress, zstd_codec.decompress, zstd_codec.STREAM_ERRORS),
 }
-"""All codecs but NONE."""
+"""Functions of all codecs except NONE."""

@@ -1,6 +1,6 @@
-"""gzip: compressed records are a sequence of gzip members; compression writes one.
+"""gzip codec: compressed records are a sequence of gzip members. Compression writes one member.
 
-Bytes after a member that do not begin another one are ignored, as in Java.
+Bytes after a member that do not begin another member are ignored, as in Java.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from kafkalog_spark.log.codecs.output import Output, step_sizes
 
 STREAM_ERRORS = (zlib.error,)
 
-_MAGIC = b"\x1f\x8b\x08"  # with the only compression method, deflate
-_WINDOW = 31  # 15 bits, in a gzip member
-_FEED = 64 << 10
-_MEMBERS = 10_000
-"""Every client writes one. Each takes 10 us however small it is, and a megabyte holds 50 thousand empty ones."""
+_MAGIC = b"\x1f\x8b\x08"  # the two bytes of gzip, and the compression method deflate
+_WINDOW_BITS = 31  # 15 bits, plus 16 for the gzip format
+_FEED_BYTES = 64 << 10  # compressed bytes that are passed to zlib at once
+_MAX_MEMBERS = 10_000
+"""Largest number of members. Every client writes one. Without a limit, a small batch of empty members would take much
+time to decompress."""
 
 
 def compress(data: bytes | memoryview, level: int) -> bytes:
-    return zlib.compress(data, level, wbits=_WINDOW)
+    return zlib.compress(data, level, wbits=_WINDOW_BITS)
 
 
 def decompress(source: memoryview, output: Output) -> None:
@@ -30,13 +31,13 @@ def decompress(source: memoryview, output: Output) -> None:
         if members and bytes(source[at : at + 3]) != _MAGIC:
             return
         members += 1
-        if members > _MEMBERS:
-            raise CorruptBatch(f"its gzip stream has more than {_MEMBERS} members")
+        if members > _MAX_MEMBERS:
+            raise CorruptBatch(f"its gzip stream has more than {_MAX_MEMBERS} members")
         output.next_piece()
-        member = zlib.decompressobj(wbits=_WINDOW)
+        member = zlib.decompressobj(wbits=_WINDOW_BITS)
         while not member.eof:
             # Pieces are small because zlib copies the unconsumed rest of a piece.
-            piece = source[at : at + _FEED]
+            piece = source[at : at + _FEED_BYTES]
             at += len(piece)
             data = member.decompress(piece, next(steps))
             if not data and not piece and not member.eof:

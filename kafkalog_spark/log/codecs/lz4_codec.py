@@ -1,4 +1,4 @@
-"""lz4: one LZ4 frame.
+"""lz4 codec: one LZ4 frame.
 
 Compression writes it as Java's Lz4BlockOutputStream does: independent blocks of 64 KB, no checksums. In message sets v0
 the header checksum covers the wrong bytes (KAFKA-3160); decompression ignores it, since the batch's CRC covers the
@@ -19,7 +19,7 @@ from kafkalog_spark.log.codecs.output import Output
 
 STREAM_ERRORS = (lz4.block.LZ4BlockError, struct.error, IndexError)
 
-_FASTEST_HC = 3  # below it liblz4's frame compresses with the fast algorithm, where Java's takes HC
+_FASTEST_HC = 3  # below this level, liblz4 uses the fast algorithm; Java uses HC for every level
 _BEST_HC = 12
 
 _MAGIC = b"\x04\x22\x4d\x18"

@@ -13,12 +13,12 @@ from kafkalog_spark.errors import DecompressesTooFar
 from kafkalog_spark.log.codecs.scratch import Scratch
 
 MAX_PIECES = 64 << 10
-"""Blocks or members that the stream of one batch may consist of. Each takes about 1 us of Python however small it is,
-and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB at least)."""
+"""Largest number of blocks in the stream of one batch. Without a limit, a small batch of empty blocks would take much
+time to decompress. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB at least)."""
 
 _FIRST_STEPS = 64 << 10, 128 << 10, 256 << 10, 512 << 10
-_LARGEST_STEP = 1 << 20  # zlib holds up to three times that while it joins the parts of a step
-_CHECK_FROM = 1 << 20  # `check` is never called for small batches
+_LARGEST_STEP = 1 << 20  # zlib allocates up to three times as much while it joins the parts of a step
+_CHECK_FROM = 1 << 20  # decompressed bytes of a batch from which on `check` is called
 
 
 def step_sizes() -> Iterator[int]:
@@ -27,14 +27,14 @@ def step_sizes() -> Iterator[int]:
 
 
 class Output:
-    """Decompressed bytes in `scratch`, from `start` on.
+    """Decompressed bytes in `scratch`, from `start` to `at`.
 
     Args:
         scratch: Buffer to write to.
         start: Position of the first byte.
         limit: Largest number of bytes.
-        check: Called as check(start, end) now and then during a large decompression. It raises if the bytes so far
-            already hold all records that the batch announced.
+        check: Called as check(start, end) repeatedly during a large decompression. It raises if the bytes so far
+            already contain all records that the batch announced.
         pieces: Largest number of blocks or members of the stream.
     """
 
@@ -72,9 +72,9 @@ class Output:
         if self._pieces_left < 0:
             raise DecompressesTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
-    def room(self, wish: int) -> memoryview:
-        """Return a writable view of the next `wish` bytes, or fewer at the limit."""
-        return self.scratch.room(self.at, min(wish, self.left))
+    def room(self, wanted: int) -> memoryview:
+        """Return a writable view of the next `wanted` bytes, or fewer at the limit."""
+        return self.scratch.room(self.at, min(wanted, self.left))
 
     def wrote(self, size: int) -> None:
         """Count `size` bytes that were written into `room`."""

@@ -7,16 +7,16 @@ import mmap
 import numpy as np
 
 _RESERVED_FROM = 8 << 20
-"""Capacity in bytes from which the buffer is an address range of its own, reserved at the largest expected size. Pages
-that were never written take no memory, and the buffer can grow without a copy, which would double the memory in use."""
+"""Capacity in bytes from which on the largest expected size is reserved as an address range. Pages that are never
+written use no memory, and the buffer grows without a copy, which would double the memory in use."""
 _MOST_RESERVED = 256 << 20
-"""Largest address range in bytes, however high the limit of a read is."""
+"""Largest address range in bytes that is reserved."""
 
 
 class Scratch:
     """uint8 buffer that grows on demand; not thread-safe.
 
-    Views that were handed out before the buffer grew keep the old memory.
+    Views that were returned before the buffer grew refer to the old memory.
 
     Args:
         capacity: Initial size in bytes.
@@ -52,7 +52,7 @@ class Scratch:
         return self.view[at : at + size]
 
     def read_only(self) -> np.ndarray:
-        """Return the buffer as kernels take it; the array is stale after the buffer grows."""
+        """Return the buffer as a read-only array for kernels. It refers to the old memory after the buffer grows."""
         array = self.data.view()
         array.flags.writeable = False
         return array

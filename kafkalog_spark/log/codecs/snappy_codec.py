@@ -1,4 +1,4 @@
-"""snappy: a raw block (librdkafka) or xerial framing (Java's SnappyOutputStream); compression writes xerial.
+"""snappy codec: a raw block (librdkafka) or xerial framing (Java's SnappyOutputStream); compression writes xerial.
 
 xerial: the 8 bytes `\\x82SNAPPY\\0`, version i32, lowest compatible version i32, then blocks of length i32 and raw
 snappy. Compression fills blocks of 32 KB. Several xerial streams may follow one another.

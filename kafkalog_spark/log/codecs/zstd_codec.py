@@ -1,6 +1,6 @@
-"""zstd: zstd frames; compression writes one.
+"""zstd codec: a sequence of zstd frames. Compression writes one frame.
 
-The frame states its content size (Java's does not), so readers can allocate a buffer of the right size.
+Unlike Java's, the written frame contains its content size, so that readers can allocate a buffer of the right size.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kafkalog_spark.log.codecs.output import Output, step_sizes
 STREAM_ERRORS = (zstandard.ZstdError,)
 
 _KEPT_CONTEXT = 4 << 20
-"""Decompressed bytes above which the context is dropped: it holds a window as large as the batch required."""
+"""Decompressed bytes above which the context is dropped, because it keeps a window that is as large as the batch."""
 
-# Contexts belong to a thread: they are not thread-safe, and making one costs more than compressing a small batch.
+# Each thread keeps its contexts: they are not thread-safe, and creating one costs more than compressing a small batch.
 _compressors = threading.local()
 _decompressor = threading.local()
 

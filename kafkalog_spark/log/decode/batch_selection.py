@@ -11,6 +11,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels.batch_selection import SelectionRow, select_batches
+from kafkalog_spark.kernels.rows import UnitColumn
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 
@@ -19,15 +20,15 @@ _I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BatchSelection:
-    """Batches to decode, in the order of the log. Each array has an element, or row, for each batch.
+    """Batches to decode, in the order of the log.
 
     Attributes:
-        table: The header table (layout.HeaderColumn) that they were selected from.
+        table: The header table from which they were selected. The other arrays have an element for each batch.
         rows: int64[n], their rows in `table`.
         kinds: int64[n], a BatchKind.
         starts: int64[n], position in the payload at which the records begin.
         ends: int64[n], position at which they end.
-        units: int64[n, 6], see `decode_v2`.
+        units: int64[n, len(UnitColumn)], arguments of `decode_v2`.
     """
 
     table: _I64
@@ -41,26 +42,26 @@ class BatchSelection:
     def of(cls, table: _I64, excluded: npt.NDArray[np.uint8], rows: RowBuffers, request: ScanRequest) -> BatchSelection:
         """Select the batches that can hold wanted records (`select_batches`).
 
-        excluded: uint8[n], 1 for batches that are left out (`BatchFilters`); empty for none.
+        excluded: uint8[n], 1 for batches that a filter excludes (`BatchFilters`); empty if there is none.
         """
-        n = len(table)
-        numbers = np.empty((len(SelectionRow), n), np.int64)
-        units = np.empty((n, 6), np.int64)
+        count = len(table)
+        selection = np.empty((len(SelectionRow), count), np.int64)
+        units = np.empty((count, len(UnitColumn)), np.int64)
         headers_suffice = rows.header_columns_only and not request.wanted
         kept = select_batches(
             table, excluded, rows.limits, int(request.control_records), int(headers_suffice), int(rows.uses_timestamps),
-            request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
+            request.max_decompressed // layout.MIN_RECORD_SIZE, selection, units,
         )  # fmt: skip
-        selected, kinds, starts, ends = numbers[:, :kept]
-        return cls(table, selected, kinds, starts, ends, units[:kept])
+        rows_in_table, kinds, starts, ends = selection[:, :kept]
+        return cls(table, rows_in_table, kinds, starts, ends, units[:kept])
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, which: slice | np.ndarray) -> BatchSelection:
-        """Return some of the batches: a slice shares the arrays, a bool[n] copies."""
+    def __getitem__(self, index: slice | np.ndarray) -> BatchSelection:
+        """Return some of the batches. A slice shares the arrays; a mask, bool[n], copies them."""
         arrays = self.rows, self.kinds, self.starts, self.ends, self.units
-        return BatchSelection(self.table, *(array[which] for array in arrays))
+        return BatchSelection(self.table, *(array[index] for array in arrays))
 
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Add position and offset of batch `i` to an error. position: that of the window in the file."""

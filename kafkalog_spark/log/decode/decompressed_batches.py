@@ -1,4 +1,4 @@
-"""Decompression of batches into a scratch buffer: of v2 batches in groups, of the messages in a wrapper (v0, v1)."""
+"""Decompression into a scratch buffer: of groups of v2 batches, and of the messages in a wrapper (v0, v1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kafkalog_spark.log.codecs.scratch import Scratch
 _I64 = npt.NDArray[np.int64]
 
 DECOMPRESSED = 1 << 20
-"""Bytes of decompressed records that are decoded together. After a larger batch the buffer shrinks to twice as many."""
+"""Bytes of decompressed records that are decoded together. After a larger batch, the buffer shrinks to twice this."""
 
 
 class BatchGroup(NamedTuple):
@@ -37,7 +37,12 @@ class BatchGroup(NamedTuple):
 
 
 class Decompressor:
-    """Decompresses v2 batches one after the other into `scratch`, again and again. limit: bytes of one batch."""
+    """Decompresses v2 batches, one after the other, into `scratch`.
+
+    Args:
+        scratch: The buffer; None to create one.
+        limit: Largest number of decompressed bytes of a batch.
+    """
 
     def __init__(self, scratch: Scratch | None = None, limit: int = MAX_DECOMPRESSED) -> None:
         self.scratch = scratch or Scratch(DECOMPRESSED)
@@ -47,7 +52,7 @@ class Decompressor:
     def groups(
         self, data: memoryview, starts: _I64, ends: _I64, attributes: _I64, counts: _I64, wanted: Iterable[bool] = ()
     ) -> Iterator[BatchGroup]:
-        """Yield groups of batches whose records are in the buffer together, until the next group is requested.
+        """Yield groups of batches. The records of a group are in the buffer until the next group is requested.
 
         Args:
             data: Bytes of the batches.
@@ -89,7 +94,10 @@ class Decompressor:
 class OpenedWrapper(NamedTuple):
     """Messages of a wrapper, in [0, end) of the scratch buffer.
 
-    add: number to add to an inner offset to make it absolute. key: bytes of the wrapper's key field, with its length.
+    Attributes:
+        end: Number of bytes.
+        add: Number to add to an inner offset to make it absolute.
+        key: Bytes of the wrapper's key field, with its length.
     """
 
     end: int
@@ -110,6 +118,6 @@ def open_wrapper(
     _, last_inner, status, _ = inspect_message_set(scratch.read_only(), 0, end, magic, CRC32_TABLE)
     if status != Status.DONE:
         raise CorruptBatch(Status(status).text)
-    # v1: inner offsets count from 0, and the wrapper has the last one; v0: inner offsets are absolute
+    # v1: inner offsets begin at 0, and the wrapper has the absolute offset of the last message. v0: they are absolute.
     add = offset - int(last_inner) if magic == 1 else 0
     return OpenedWrapper(end, add, bytes(batch[layout.LEGACY_KEY_AT[magic] : value_at - 4]))

@@ -18,13 +18,14 @@ BATCH_ROWS = 32 << 10
 """Rows of an Arrow batch. Smaller batches cost more in Spark's hand-over, larger ones gain nothing (benchmark
 `handover`)."""
 VALUE_BYTES = 8 << 20
-"""Bytes of values after which a batch is full, whatever its number of rows: larger batches only cost memory."""
-KEY_BYTES = 2 << 20
-HEADERS = 2 * BATCH_ROWS
-HEADER_BYTES = 2 << 20
+"""Bytes of values in an Arrow batch. It is full when they are used up, because larger batches only cost memory."""
+KEY_BYTES = 2 << 20  # bytes of keys in an Arrow batch
+HEADERS = 2 * BATCH_ROWS  # headers in an Arrow batch
+HEADER_BYTES = 2 << 20  # bytes of header keys, and of header values, in an Arrow batch
 
 _SPARE_SETS = 2
-"""Sets of buffers kept for reuse, one while the consumer has the other: new memory is slower (benchmark `decode`)."""
+"""Sets of buffers that are kept for reuse: one is filled while the consumer has the other. New memory is slower
+(benchmark `decode`)."""
 
 _I64 = np.iinfo(np.int64)
 _BINARY = pa.binary()
@@ -46,12 +47,12 @@ class RowBuffers:
         self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
         self.limits = np.full(len(Limit), -1, np.int64)
         self.set_offset_range(_I64.min, _I64.max)
-        # Without a limit even the timestamp 2**63 - 1 is in range. An empty range must stay empty.
+        # TIMESTAMP_LAST is inclusive: without a limit, even the timestamp 2**63 - 1 is in range.
         first, until = request.timestamp_from_ms, request.timestamp_until_ms
         last = until - 1 if until < _I64.max else _I64.max
         ends = (first, last) if first <= last else (0, -1)
         self.limits[Limit.TIMESTAMP_FROM], self.limits[Limit.TIMESTAMP_LAST] = ends
-        # True if batch headers may suffice: they can have all offsets and timestamps.
+        # True if all requested columns can be derived from batch headers.
         self.header_columns_only = not {"key", "value", "headers"} & set(columns)
         unbounded = ends == (_I64.min, _I64.max)
         self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamps_in) > 0
@@ -82,8 +83,8 @@ class RowBuffers:
         if topic != self._topic.value:
             self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
-        unusual = self.rows_filled or any(self.limits[column] != size for column, size in self._sizes.items())
-        if self._is_taken or unusual:
+        is_unusual = self.rows_filled or any(self.limits[column] != size for column, size in self._sizes.items())
+        if self._is_taken or is_unusual:
             self._renew(BATCH_ROWS if self._is_taken else int(self.limits[Limit.ROWS]))
 
     @property
@@ -93,7 +94,10 @@ class RowBuffers:
         return sum(array.nbytes for rows in sets.values() for array in rows)
 
     def ready(self) -> None:
-        """Provide buffers to fill. `take` does not, because the consumer releases a batch only at its next request."""
+        """Provide buffers to fill after `take`.
+
+        `take` itself does not, because the consumer releases the previous batch only when it requests the next one.
+        """
         if self._is_taken:
             self._renew(BATCH_ROWS)
 
@@ -104,7 +108,7 @@ class RowBuffers:
         self.cursor[Cursor.AT] = -1
 
     def _renew(self, rows: int) -> None:
-        """Take buffers to fill: a set that nothing refers to any more, or a new one."""
+        """Provide buffers to fill: a set to which no Arrow batch refers any more, or a new one."""
         limits = self.limits
         limits[Limit.ROWS] = rows
         for column, size in self._sizes.items():
@@ -144,7 +148,7 @@ class RowBuffers:
         """Return the rows so far as a RecordBatch. Call `ready` before the next row."""
         n = self.rows_filled
         rows, cursor = self.rows, self.cursor
-        makers: dict[str, Callable[[], pa.Array]] = {
+        build: dict[str, Callable[[], pa.Array]] = {
             "topic": lambda: self._topic.repeated(n),
             "partition": lambda: self._partition.repeated(n),
             "offset": lambda: _fixed(rows.offset, n, pa.int64()),
@@ -157,11 +161,11 @@ class RowBuffers:
             "headers": lambda: self._header_lists(n),
         }
         if self._columns:
-            batch = pa.RecordBatch.from_arrays([makers[name]() for name in self._columns], schema=self.schema)
+            batch = pa.RecordBatch.from_arrays([build[name]() for name in self._columns], schema=self.schema)
         else:  # from_arrays takes the number of rows from the first column
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
         if all(self.limits[column] <= size for column, size in self._sizes.items()):
-            # A set that was enlarged for one row is not kept: the next large row needs another size.
+            # Do not keep a set that was enlarged for one row: the next large row needs another size.
             self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
         self.cursor[: Cursor.UNIT] = 0
         self._is_taken = True
@@ -222,8 +226,8 @@ def _references(rows: Rows) -> int:
 
 
 _ALONE = _references(Rows(*(np.empty(1) for _ in Rows._fields)))
-"""Reference count of arrays that only their tuple refers to. Measured, because a call itself adds references, and how
-many differs between interpreters."""
+"""Reference count of arrays to which only their tuple refers. It is measured, because a call adds references itself,
+and their number depends on the interpreter."""
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded builds count lazily
 
 

@@ -1,7 +1,4 @@
-"""Decoding of selected batches in runs: neighbours of the same kind are decoded by one kernel call.
-
-Kinds: v2 uncompressed, v2 compressed, messages (v0, v1), wrappers (v0, v1), v2 batches whose header tells all columns.
-"""
+"""Decoding of selected batches in runs: consecutive batches of the same BatchKind are decoded by one kernel call."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.batch_selection import BatchKind
 from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.rows import Cursor, Status, UnitColumn
+from kafkalog_spark.kernels.rows import Cursor, LegacyUnitColumn, Status, UnitColumn
 from kafkalog_spark.kernels.search import Condition, Patterns, horspool_shifts, search_legacy, search_v2
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.codecs.scratch import Scratch
@@ -32,7 +29,7 @@ _I64 = npt.NDArray[np.int64]
 
 
 def runs(kinds: _I64) -> Iterator[tuple[int, int]]:
-    """Yield (first, end) for each run of neighbours of the same kind."""
+    """Yield (first, end) for each run of consecutive batches of the same kind."""
     if len(kinds):
         yield from pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)])
 
@@ -48,33 +45,40 @@ def kinds_of(table: _I64) -> _I64:
 _NO_PAYLOAD = np.empty(0, np.uint8)
 _NO_PAYLOAD.flags.writeable = False
 
-
-_FEW = 4096
-"""Initial room for the matches of a run. If there are more, the run is searched again with enough room."""
+_INITIAL_MATCHES = 4096
+"""Initial size of the array for the matches of a run. If there are more, the run is searched again with enough room."""
 
 
 def patterns_of(wanted: RecordPredicate) -> Patterns:
     """Return a predicate in the form that the search kernels take."""
-    given = {
+    patterns = {
         Condition.KEY: wanted.key,
         Condition.KEY_PREFIX: wanted.key_prefix,
         Condition.VALUE_SUBSTRING: wanted.value_contains,
         Condition.HEADER: wanted.header_name,
         Condition.HEADER_VALUE: wanted.header_value,
     }
-    is_given = np.zeros(len(Condition), np.int64)
-    for condition, pattern in given.items():
-        is_given[condition] = pattern is not None
-    key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
-    return Patterns(is_given, key, prefix, part, horspool_shifts(wanted.value_contains or b""), header, value)
+    enabled = np.zeros(len(Condition), np.int64)
+    for condition, pattern in patterns.items():
+        enabled[condition] = pattern is not None
+    arrays = {condition: np.frombuffer(pattern or b"", np.uint8) for condition, pattern in patterns.items()}
+    return Patterns(
+        enabled,
+        key=arrays[Condition.KEY],
+        key_prefix=arrays[Condition.KEY_PREFIX],
+        value_substring=arrays[Condition.VALUE_SUBSTRING],
+        shifts=horspool_shifts(wanted.value_contains or b""),
+        header=arrays[Condition.HEADER],
+        header_value=arrays[Condition.HEADER_VALUE],
+    )
 
 
 class RunDecoder:
     """Fills `rows` from the batches of a window whose CRCs were checked.
 
-    Every method yields the RecordBatches that become full. A bad batch raises CorruptBatch or UnsupportedFormat with
-    position and offset; then the buffers hold the rows of the batches before it, and none of its own. If only a
-    timestamp is out of range, they also hold the rows of the batch before that record.
+    Every method yields the RecordBatches that become full. For a bad batch it raises CorruptBatch or UnsupportedFormat
+    with position and offset. The buffers then hold the rows of the batches before it, and none of its own. If only a
+    timestamp is out of range, the buffers also hold the rows of the records before it in its batch.
     """
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
@@ -94,15 +98,15 @@ class RunDecoder:
                 case BatchKind.PLAIN:
                     yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
                 case BatchKind.COMPRESSED:
-                    yield from self._compressed_v2(run, position)
+                    yield from self._decode_compressed(run, position)
                 case BatchKind.MESSAGE:
                     messages = replace(run, units=_legacy_units(run.table[run.rows]))
                     yield from self._run_kernel(decode_legacy, self._window.read_only(), messages, position)
                 case _:
                     for i in range(len(run)):
-                        yield from self._wrapper(run[i : i + 1], position)
+                        yield from self._decode_wrapper(run[i : i + 1], position)
 
-    def _compressed_v2(self, run: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
+    def _decode_compressed(self, run: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
         attributes = run.table[run.rows, HeaderColumn.ATTRIBUTES]
         groups = self._decompressor.groups(
             self._window.view, run.starts, run.ends, attributes, run.units[:, UnitColumn.COUNT]
@@ -113,38 +117,39 @@ class RunDecoder:
             if error is not None:
                 raise run.blame(error, good, position) from None
 
-    def _wrapper(self, one: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
-        header = one.table[one.rows]
+    def _decode_wrapper(self, selection: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
+        """Decode a selection of one wrapper."""
+        header = selection.table[selection.rows]
         magic, attributes, offset, previous = (
             int(header[0, column])
             for column in (HeaderColumn.MAGIC, HeaderColumn.ATTRIBUTES, HeaderColumn.LAST_OFFSET, HeaderColumn.PREVIOUS)
         )
-        batch, scratch = self._window.view[int(one.starts[0]) : int(one.ends[0])], self._decompressed
+        batch, scratch = self._window.view[int(selection.starts[0]) : int(selection.ends[0])], self._decompressed
         try:
             wrapper = open_wrapper(batch, magic, attributes, offset, scratch, self._decompressor.limit)
         except KafkalogError as error:
-            raise one.blame(error, 0, position) from None
+            raise selection.blame(error, 0, position) from None
         payload, base = scratch.read_only(), wrapper.add
         first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
         if first <= previous or base > layout.MAX_INT64:
             what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"
-            raise one.blame(CorruptBatch(what), 0, position)
+            raise selection.blame(CorruptBatch(what), 0, position)
         units = _legacy_units(header)
-        units[0, 1] = base
-        inner = replace(one, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), units=units)
+        units[0, LegacyUnitColumn.ADD] = base
+        inner = replace(selection, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), units=units)
         yield from self._run_kernel(decode_legacy, payload, inner, position)
         scratch.shrink(2 * DECOMPRESSED)
 
     def _run_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: BatchSelection, position: int
     ) -> Iterator[pa.RecordBatch]:
-        """Decode the records of a run, with a predicate only those that the search finds."""
+        """Decode the records of a run; if there is a predicate, only those that match it."""
         if self._patterns is None:
             yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
             return
         search = search_legacy if kernel is decode_legacy else search_v2
-        hits = np.zeros(len(run), np.uint8)  # batches with a match
-        found = np.empty(_FEW, np.int64)
+        hits = np.zeros(len(run), np.uint8)  # 1 for each batch with a match
+        found = np.empty(_INITIAL_MATCHES, np.int64)
         while True:
             matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self._patterns)
             if matches <= len(found):
@@ -198,14 +203,14 @@ def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
     )
 
 
-def _legacy_units(run: np.ndarray) -> np.ndarray:
+def _legacy_units(table: np.ndarray) -> np.ndarray:
     """Return the `units` of decode_legacy for messages outside a wrapper, from rows of a header table."""
-    log_append = (run[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
-    v1 = run[:, HeaderColumn.MAGIC] == 1
-    units = np.zeros((len(run), 6), np.int64)
-    units[:, 0] = run[:, HeaderColumn.MAGIC]
-    units[:, 2] = run[:, HeaderColumn.LAST_OFFSET]
-    units[:, 3] = v1 & log_append
-    units[:, 4] = run[:, HeaderColumn.MAX_TIMESTAMP]
-    units[:, 5] = np.where(v1, log_append, -1)
+    log_append = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
+    v1 = table[:, HeaderColumn.MAGIC] == 1
+    units = np.zeros((len(table), len(LegacyUnitColumn)), np.int64)
+    units[:, LegacyUnitColumn.MAGIC] = table[:, HeaderColumn.MAGIC]
+    units[:, LegacyUnitColumn.LAST_OFFSET] = table[:, HeaderColumn.LAST_OFFSET]
+    units[:, LegacyUnitColumn.REPLACED] = v1 & log_append
+    units[:, LegacyUnitColumn.REPLACEMENT] = table[:, HeaderColumn.MAX_TIMESTAMP]
+    units[:, LegacyUnitColumn.TIMESTAMP_TYPE] = np.where(v1, log_append, -1)
     return units

@@ -1,4 +1,4 @@
-"""The buffers of a scan. Later scans use them again."""
+"""Buffers of a scan, which later scans reuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLE_ROWS = 16 << 10  # about the number of the smallest batches in a window
 
 
 class ScanBuffers:
-    """Buffers of 10 to 20 MB, for one scan after the other. Keeping an Arrow batch keeps its row buffers in memory."""
+    """Buffers of 10 to 20 MB for consecutive scans. An Arrow batch that the consumer keeps, keeps its row buffers."""
 
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)

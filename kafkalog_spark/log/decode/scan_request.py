@@ -1,4 +1,4 @@
-"""Requests of a scan: which columns and which records it returns. Plain values that load no kernel."""
+"""Request of a scan: the columns and records that it returns. Importing this module loads no kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalog_spark.format.layout import MAX_DECOMPRESSED, MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import COLUMNS
 
 FIRST_BATCH_ROWS = 1 << 10
-"""Rows of the first Arrow batch: few, so that show() and limit() need not wait until a full batch is decoded."""
+"""Rows of the first Arrow batch. It is small, so that show() and limit() return before a full batch is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class ScanRequest:
 
     Attributes:
         columns: Names of `record_schema`, in the order of the result.
-        timestamp_from_ms: Lowest timestamp.
-        timestamp_until_ms: Timestamp at which the range ends; MAX_INT64 means no limit.
+        timestamp_from_ms: Lowest timestamp, inclusive.
+        timestamp_until_ms: End of the range of timestamps, exclusive; MAX_INT64 means no limit.
         offset_in: Only these offsets; empty for no such condition.
         timestamp_in_ms: Only these timestamps; empty for no such condition.
         read_committed: Leave out the records of aborted transactions.

@@ -1,9 +1,9 @@
-"""Batch filters: reasons to leave whole batches out of a scan, decided from their headers.
+"""Batch filters: they exclude whole batches from a scan, by their headers and by facts from outside the header table.
 
 `SegmentScanner.scan` applies them once for each header table, after CRCs and the order of offsets were checked and
-before anything is decompressed. A new reason is a class with the method `excludes`, and a function in `FILTERS` that
-makes it for a scan. The kernel `select_batches` applies the conditions that need only a header table: on offsets,
-timestamps and control batches.
+before anything is decompressed. A new filter needs a class with the method `excludes`, and a function in `FILTERS` that
+creates it for a scan. Conditions that need only the header table (on offsets, timestamps and control batches) are
+applied by the kernel `select_batches` instead.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_FILTER = np.empty(0, np.uint8)
 
 
 class BatchFilter(Protocol):
-    """One reason to leave out batches."""
+    """A filter that excludes some batches."""
 
     def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: which batches of a header table (layout.HeaderColumn) are left out."""
+        """Return bool[n]: which batches of a header table are excluded."""
 
 
 class BatchFilters:
@@ -53,14 +53,18 @@ class BatchFilters:
 
 
 class AbortedBatches:
-    """Filter for batches of aborted transactions, held as ranges of offsets by producer."""
+    """Filter that excludes the batches of aborted transactions.
+
+    It is false if no transaction was aborted.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         by_producer: dict[int, list[tuple[int, int]]] = {}
         for transaction in aborted:
             ranges = by_producer.setdefault(transaction.producer_id, [])
             ranges.append((transaction.first_offset, transaction.last_offset))
-        # The ranges of one producer do not overlap, so sorting by first offset also sorts by last offset.
+        # By producer ID, int64[n, 2]: first and last offset of each transaction. The ranges of one producer do not
+        # overlap, so sorting by first offset also sorts by last offset.
         self._ranges = {
             producer: np.array(sorted(ranges), np.int64).reshape(-1, 2) for producer, ranges in by_producer.items()
         }
@@ -71,16 +75,16 @@ class AbortedBatches:
     def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
         excluded = np.zeros(len(table), bool)
         mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
-        data = (table[:, HeaderColumn.MAGIC] == 2) & (
+        is_transactional = (table[:, HeaderColumn.MAGIC] == 2) & (
             (table[:, HeaderColumn.ATTRIBUTES] & mask) == layout.ATTRIBUTE_TRANSACTIONAL
         )
-        if not self._ranges or not data.any():
+        if not self._ranges or not is_transactional.any():
             return excluded
-        for producer in np.unique(table[data, HeaderColumn.PRODUCER_ID]).tolist():
+        for producer in np.unique(table[is_transactional, HeaderColumn.PRODUCER_ID]).tolist():
             ranges = self._ranges.get(producer)
             if ranges is None:
                 continue
-            rows = np.flatnonzero(data & (table[:, HeaderColumn.PRODUCER_ID] == producer))
+            rows = np.flatnonzero(is_transactional & (table[:, HeaderColumn.PRODUCER_ID] == producer))
             offsets = table[rows, HeaderColumn.BASE_OFFSET]
             slot = np.searchsorted(ranges[:, 0], offsets, side="right") - 1
             excluded[rows] = (slot >= 0) & (offsets <= ranges[np.maximum(slot, 0), 1])
@@ -98,13 +102,23 @@ def _aborted_batches(
 FilterFactory = Callable[[PartitionLog, int, int, "ScanRequest", list[KafkalogError]], BatchFilter | None]
 
 FILTERS: tuple[FilterFactory, ...] = (_aborted_batches,)
-"""Called with the log, the offsets [start, end) of the scan, its request, and the list to which errors of skipped
-damage are added. Returns None if the filter would exclude nothing."""
+"""Functions that create a filter, with the arguments of `batch_filters`; None if it would exclude nothing."""
 
 
 def batch_filters(
     log: PartitionLog, start: int, end: int, request: ScanRequest, dropped: list[KafkalogError]
 ) -> BatchFilters:
-    """Return the batch filters of a scan of [start, end). Raises what reading the log raises."""
-    made = (factory(log, start, end, request, dropped) for factory in FILTERS)
-    return BatchFilters(found for found in made if found is not None)
+    """Return the batch filters of a scan.
+
+    Args:
+        log: The partition.
+        start: First offset of the scan.
+        end: End of its range.
+        request: Its request.
+        dropped: List to which errors of skipped damage are added.
+
+    Raises:
+        KafkalogError: As `aborted_transactions`.
+    """
+    filters = (create(log, start, end, request, dropped) for create in FILTERS)
+    return BatchFilters(batch_filter for batch_filter in filters if batch_filter is not None)

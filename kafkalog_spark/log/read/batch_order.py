@@ -1,6 +1,7 @@
-"""Order of the batches in a segment. Offsets rise from batch to batch, but lie outside the CRC.
+"""Check that offsets increase from batch to batch in a segment.
 
-If two neighbours contradict each other, either of them may have the wrong offsets.
+A batch's CRC does not cover its base offset. If the offsets of two neighbours contradict each other, either batch may
+be the wrong one.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
 def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc: bool = False) -> Iterator[BatchHeader]:
-    """Yield the headers from `position` on, each once the header after it confirms its offsets.
+    """Yield the headers from `position` on. A header is yielded after the next header has confirmed its offsets.
 
     Args:
         file: The segment.
         position: Position of a batch.
-        lowest: Lowest offset that the first batch may have. Offsets then rise, and end before the next segment.
-        every_crc: Check the CRC of every batch, and not only where offsets do not fit.
+        lowest: Lowest offset that the first batch may have. Later batches must have higher offsets, and all offsets
+            must be below the next segment's.
+        every_crc: Check the CRC of every batch, and not only of those whose offsets do not fit.
 
     Raises:
-        CorruptBatch: For the batch whose offsets are wrong, or whose CRC is.
+        CorruptBatch: For a batch with wrong offsets or a wrong CRC.
         UnsupportedFormat: For a batch of an unknown format.
     """
     held: BatchHeader | None = None
@@ -35,8 +37,8 @@ def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc:
             if header is not None and held is not None and header.base_offset <= held.last_offset:
                 file.check_crc(header)
                 base, last = held.base_offset, held.last_offset
-                if not is_follower_wrong(previous, base, last, header.base_offset, base_offset_behind(file, header)):
-                    raise moved_upward(held, previous, header)
+                if not is_follower_wrong(previous, base, last, header.base_offset, base_offset_after(file, header)):
+                    raise offsets_too_high(held, previous, header)
                 _check_offsets(file, header, last + 1)
             elif header is not None:
                 try:
@@ -57,10 +59,10 @@ def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc:
 
 
 def is_follower_wrong(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
-    """Return which of two batches with contradicting offsets is wrong: True for the second one.
+    """Return True if the second of two batches with contradicting offsets is the wrong one, False if the first one is.
 
-    The first one is right if it begins right after `previous`, or if the batch after both continues its offsets.
-    Otherwise its offsets were moved upward.
+    The first batch is correct if it begins right after `previous`, or if the batch after both continues its offsets.
+    Otherwise its offsets are too high.
 
     Args:
         previous: Last offset before both.
@@ -74,14 +76,14 @@ def is_follower_wrong(previous: int, base: int, last: int, follower: int, after:
     return after is not None and after > last
 
 
-def base_offset_behind(file: SegmentFile, header: BatchHeader) -> int | None:
-    """Return the base offset of the good batch right after that of `header`, None if there is none."""
-    after = file.proven_header(header.end)
-    return None if after is None else after.base_offset
+def base_offset_after(file: SegmentFile, header: BatchHeader) -> int | None:
+    """Return the base offset of the batch right after that of `header`; None if no good batch is there."""
+    next_header = file.proven_header(header.end)
+    return None if next_header is None else next_header.base_offset
 
 
-def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> CorruptBatch:
-    """Return the error for a batch whose offsets its follower proves wrong."""
+def offsets_too_high(header: BatchHeader, previous: int, follower: BatchHeader) -> CorruptBatch:
+    """Return the error for a batch whose offsets are proved too high by the batch after it, `follower`."""
     return CorruptBatch(
         f"offsets {header.base_offset} to {header.last_offset} do not fit between {previous} and the next batch, which "
         f"begins at offset {follower.base_offset} (byte {follower.position})",

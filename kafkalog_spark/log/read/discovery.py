@@ -1,6 +1,6 @@
 """Discovery of the partitions below a root: in directories of a broker, or of tiered storage.
 
-Names alone decide the layout. Only where every name could belong to two layouts, one directory is listed to decide.
+The layout is recognized by the names in the root. Only if every name fits two layouts, one directory is listed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing, Store
 from kafkalog_spark.store.parallel import in_parallel
 
-LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
-"""Files that mark a log directory, even one without partitions."""
+LOG_DIR_FILES = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
+"""Files by which a log directory is recognized, even one without partitions."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class RemoteDir:
         partition: Topic ID, topic and partition.
         directory: The directory.
         store: Its store.
-        tier_root: Root of the remote storage that a log directory's own file names, if it does. Then the directory need
-            not exist yet, as long as the root does.
+        tier_root: Root of the remote storage, if a log directory's names.REMOTE_STORAGE_FILE gives it; else None. If
+            it is set, `directory` need not exist yet, as long as the root does.
     """
 
     layout: Layout
@@ -56,8 +56,8 @@ class RootPartitions(NamedTuple):
     Attributes:
         locations: Partitions of a log directory.
         remote: Directories of tiered storage.
-        is_partition: The root itself is a partition directory.
-        remote_storage: Path of the file that names the remote storage of the log directory, if it exists.
+        is_partition: True if the root itself is a partition directory.
+        remote_storage: Path of the log directory's names.REMOTE_STORAGE_FILE; None if it does not exist.
     """
 
     locations: Sequence[PartitionLocation] = ()
@@ -67,21 +67,21 @@ class RootPartitions(NamedTuple):
 
 
 def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
-    """List a root.
+    """List a root, and return the partitions below it.
 
     Raises:
-        NotALogDirectory: If it is missing, unreadable, or has no known layout or several; or if it is named like a
-            partition and holds no segment.
+        NotALogDirectory: If the root does not exist, cannot be read, has no known layout or several, or is named like a
+            partition directory and holds no segment.
     """
     path, store = root
     listing = _listed(path, store)
-    own = names.parse_partition_dir(os.path.basename(path))
-    if own is not None and any(
+    root_partition = names.parse_partition_dir(os.path.basename(path))
+    if root_partition is not None and any(
         name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing.names
     ):
         beside = os.path.join(os.path.dirname(path), names.REMOTE_STORAGE_FILE)
         recorded = beside if not store.remote and os.path.exists(beside) else None
-        locations = [PartitionLocation(own.topic, own.partition, path, store)]
+        locations = [PartitionLocation(root_partition.topic, root_partition.partition, path, store)]
         return RootPartitions(locations, is_partition=True, remote_storage=recorded)
     layout = _layout_of(root, listing, options)
     if layout is Layout.AIVEN:
@@ -90,15 +90,15 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
     parsed = ((name, names.parse_partition_dir(name)) for name in sorted(listing.names))
     found = [(name, partition) for name, partition in parsed if partition is not None and listing.is_directory(name)]
-    is_marked = bool(LOG_DIR_MARKS & set(listing.names))
-    if not found and not is_marked:
-        raise _not_a_log_dir(root, listing, own)
+    has_log_dir_file = bool(LOG_DIR_FILES & set(listing.names))
+    if not found and not has_log_dir_file:
+        raise _not_a_log_dir(root, listing, root_partition)
     locations = [
         PartitionLocation(partition.topic, partition.partition, os.path.join(path, name), store)
         for name, partition in found
         if partition.kind is DirKind.LIVE
     ]
-    if locations and not is_marked and not store.remote and not any(map(_may_be_partition, locations)):
+    if locations and not has_log_dir_file and not store.remote and not any(map(_may_be_partition, locations)):
         raise NotALogDirectory(
             f"is not a Kafka log directory: {os.path.basename(locations[0].directory)} in it is named like a "
             "partition's directory, but has no file of a partition, nor has another one, and there is no "
@@ -110,11 +110,14 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     return RootPartitions(locations, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
 
 
-def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> NotALogDirectory:
-    """Return the error for a directory without partitions. own: its parsed name, if that is one of a partition."""
+def _not_a_log_dir(root: Root, listing: Listing, root_partition: PartitionDir | None) -> NotALogDirectory:
+    """Return the error for a directory without partitions.
+
+    root_partition: the parsed name of the directory; None if it is not that of a partition.
+    """
     path, store = root
     instead = explain(path, store, listing)
-    if own is not None:
+    if root_partition is not None:
         return NotALogDirectory(
             "the partition's directory holds no segment (.log file)",
             path=path,
@@ -131,7 +134,7 @@ def _not_a_log_dir(root: Root, listing: Listing, own: PartitionDir | None) -> No
 
 
 def _may_be_partition(location: PartitionLocation) -> bool:
-    """Return True if a directory has files of a partition, or is empty: a partition that is just being created."""
+    """Return True if a directory has files of a partition, or is empty, as while a partition is being created."""
     try:
         entries = os.listdir(location.directory)
         return not entries or has_partition_file(entries)
@@ -146,7 +149,7 @@ def _listed(path: str, store: Store) -> Listing:
         what = "is a file; give the log directory that holds the partition directories, or one of these"
         raise NotALogDirectory(what, path=path) from None
     except FileNotFoundError as error:
-        # an object store has no directories; its error says what it looked for
+        # An object store has no directories. Its error names the prefix that does not exist.
         what = (error.strerror if store.remote else None) or "does not exist"
         raise NotALogDirectory(what, path=path, hint=explain(path, store)) from None
     except OSError as error:
@@ -155,20 +158,20 @@ def _listed(path: str, store: Store) -> Listing:
 
 def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
     """Return the layout of a root, None if it has none. Raises NotALogDirectory if it has several."""
-    first: dict[Layout | None, str] = {}
+    first: dict[Layout | None, str] = {}  # first directory of each layout; of None, the first that fits two layouts
     for name in sorted(listing.names):
         layouts = _layouts_of(name, options.key_prefix)
-        only = layouts[0] if len(layouts) == 1 else None  # None for a name that fits two layouts
+        only = layouts[0] if len(layouts) == 1 else None
         if layouts and only not in first and listing.is_directory(name):
             first[only] = name
-    either = first.pop(None, None)
+    ambiguous = first.pop(None, None)
     wanted = options.layout
     if wanted is not None:
-        return wanted if wanted in first or either is not None else Layout.BROKER
-    if either is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
-        below = root.store.list(os.path.join(root.path, either))
+        return wanted if wanted in first or ambiguous is not None else Layout.BROKER
+    if ambiguous is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
+        below = root.store.list(os.path.join(root.path, ambiguous))
         partitions = (name for name in below.names if object_keys.parse_partition_number(name) is not None)
-        first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = either
+        first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = ambiguous
     if len(first) > 1:
         shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
         raise NotALogDirectory(

@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 
 
 Table = npt.NDArray[np.int64]
+"""Header table, int64[n, len(HeaderColumn)]: a row for each batch, in the order of the file."""
 
-
-_WINDOW = 8 << 20
+_WINDOW_BYTES = 8 << 20
 """Bytes read at once: large enough to make the fixed cost of a kernel call and a table negligible."""
-
-
 _PLAIN_BELOW = 1 << 20  # bytes; below this, plain Python is faster than loading Numba
-
-
 _TABLE_ROWS = 32 << 10
 
 
@@ -40,7 +36,10 @@ _TABLE_ROWS = 32 << 10
 class Window:
     """Good batches of a segment, and the bytes that they were found in.
 
-    table: int64[n, len(HeaderColumn)], with positions in the file. data: the bytes of the file from position `start`.
+    Attributes:
+        table: Header table of the batches, with positions in the file.
+        data: Bytes of the file from position `start` on.
+        start: Position of `data` in the file.
     """
 
     table: Table
@@ -82,10 +81,20 @@ class Window:
 
 
 class CheckedWindow(NamedTuple):
-    """A window of good batches. error: what is wrong with the batch behind them, None if the next window continues."""
+    """A window of good batches.
+
+    Attributes:
+        window: The window.
+        error: What is wrong with the batch after them; None if the next window continues, or the batches end.
+    """
 
     window: Window
     error: KafkalogError | None
+
+
+def batch_end(row: Table) -> int:
+    """Return the position of the byte after a batch, from its row of a header table."""
+    return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
 
 
 def header_windows(
@@ -100,19 +109,20 @@ def header_windows(
         file: The open file.
         end: Position at which to stop.
         start: Position of the first batch.
-        buffer: Buffer for the bytes. It grows for a batch that is larger than a window, and shrinks afterwards. Without
-            one, a small file is read at once, and of a batch that is larger than a window only the header is read.
+        buffer: Buffer for the bytes. It grows for a batch that is larger than a window, and shrinks afterwards. If it
+            is None, a small file is read at once, and only the header is read of a batch that is larger than a window.
 
     Raises:
         OSError: If the file cannot be read.
     """
     if buffer is None and end - start < _PLAIN_BELOW:
-        return _plain_windows(file, start, end)
-    return _swept_windows(file, start, end, buffer)
+        yield _parse_window(file, start, end)
+    else:
+        yield from _sweep_windows(file, start, end, buffer)
 
 
-def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[CheckedWindow]:
-    """Yield all batches as one window, in plain Python."""
+def _parse_window(file: RangeReader, start: int, end: int) -> CheckedWindow:
+    """Return all batches as one window, parsed in plain Python."""
     data = memoryview(file.read(start, end - start))
     rows, position = [], 0
     wrong: KafkalogError | None = None
@@ -126,65 +136,67 @@ def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[CheckedW
     except (CorruptBatch, UnsupportedFormat) as error:
         wrong = error
     table = np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
-    yield CheckedWindow(Window(table, data, start), wrong)
+    return CheckedWindow(Window(table, data, start), wrong)
 
 
-def _swept_windows(file: RangeReader, start: int, end: int, buffer: Scratch | None = None) -> Iterator[CheckedWindow]:
+def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | None) -> Iterator[CheckedWindow]:
+    """Yield windows whose headers are collected by the kernel `sweep`."""
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
     from kafkalog_spark.log.codecs.scratch import Scratch  # with the codecs
 
-    wants_bytes = buffer is not None
-    buffer = buffer or Scratch(min(_WINDOW, max(end - start, 1)))
-    size = buffer.data.size
+    wants_large_batches = buffer is not None
+    buffer = buffer or Scratch(min(_WINDOW_BYTES, max(end - start, 1)))
+    window_size = buffer.data.size
     table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
-    position, large = start, 0
+    position = start
+    large_batch = 0  # size of the batch at `position`, if it is larger than a window
     wrong: KafkalogError | None
     try:
         while position < end:
-            want, large = min(max(size, large), end - position), 0
-            filled = file.read_into(position, buffer.room(0, want))
-            if filled < want:  # the file became shorter
+            wanted = min(max(window_size, large_batch), end - position)
+            large_batch = 0
+            filled = file.read_into(position, buffer.room(0, wanted))
+            if filled < wanted:  # the file became shorter
                 end = position + filled
             frozen, view = buffer.read_only(), buffer.view
-            at = 0
-            while True:
-                rows, swept_to, status = sweep(frozen, at, filled, table, CRC32C_TABLE, CRC32_TABLE)
-                found = table[:rows]
-                good, wrong = check_remaining_crcs(found, view, position)
-                found = found[:good].copy()
-                found[:, HeaderColumn.POSITION] += position
-                at = int(swept_to)
+            swept = 0  # bytes of the window in complete batches
+            while True:  # once for each full table
+                rows, swept_to, status = sweep(frozen, swept, filled, table, CRC32C_TABLE, CRC32_TABLE)
+                swept = int(swept_to)
+                good_count, wrong = check_remaining_crcs(table[:rows], view, position)
+                good = table[:good_count].copy()
+                good[:, HeaderColumn.POSITION] += position
                 if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
-                    wrong = bad_batch_error(view, at, filled, position + at)
-                if len(found) or wrong is not None:
-                    yield CheckedWindow(Window(found, view[:filled], position), wrong)
+                    wrong = bad_batch_error(view, swept, filled, position + swept)
+                if len(good) or wrong is not None:
+                    yield CheckedWindow(Window(good, view[:filled], position), wrong)
                 if wrong is not None:
                     return
                 if status != SweepStatus.TABLE_FULL:
                     break
-            position += at
-            if position < end and (at == 0 or position + (filled - at) >= end):
+            position += swept
+            if position < end and (swept == 0 or position + (filled - swept) >= end):
                 # The rest holds no whole batch: a batch that is larger than the buffer begins here, or the file ends.
                 try:
                     header = batch_header.announced_batch(
-                        file.read, position, end, batch_header.BELIEVED if wants_bytes else 0
+                        file.read, position, end, batch_header.BELIEVED if wants_large_batches else 0
                     )
                 except (CorruptBatch, UnsupportedFormat) as error:
                     yield CheckedWindow(Window(table[:0], view[:0], position), error)
                     return
-                if wants_bytes:
-                    large = header.size
+                if wants_large_batches:
+                    large_batch = header.size
                 else:
                     head = memoryview(file.read(position, layout.RECORDS_AT))
                     yield CheckedWindow(Window(np.array([(*header, 1, 0)], np.int64), head, position), None)
                     position = header.end
     finally:
-        buffer.shrink(size)
+        buffer.shrink(window_size)
 
 
 def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
-    """Check the CRCs that the sweep left to its caller, those of large batches.
+    """Check the CRCs of large batches, which the kernel `sweep` does not check.
 
     Args:
         table: Header table, with positions in `data`.
@@ -195,23 +207,28 @@ def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[in
         The number of rows before the first wrong CRC, and the error for that batch; len(table) and None if all are
         right.
     """
-    unseen = np.flatnonzero(table[:, HeaderColumn.CRC_SEEN] == 0)
-    wanted = table[unseen][:, [HeaderColumn.POSITION, HeaderColumn.SIZE, HeaderColumn.MAGIC, HeaderColumn.CRC]]
-    for row, (at, size, magic, crc) in zip(unseen.tolist(), wanted.tolist(), strict=True):
+    unchecked = np.flatnonzero(table[:, HeaderColumn.CRC_SEEN] == 0)
+    columns = [HeaderColumn.POSITION, HeaderColumn.SIZE, HeaderColumn.MAGIC, HeaderColumn.CRC]
+    for row, (at, size, magic, stored) in zip(unchecked.tolist(), table[unchecked][:, columns].tolist(), strict=True):
         if magic == 2:
-            found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
+            computed = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
-            found = batch_header.computed_crc(data[at : at + size], magic)
-        if found != crc:
+            computed = batch_header.computed_crc(data[at : at + size], magic)
+        if computed != stored:
+            text = batch_header.crc_text(magic, stored, computed)
             offset = int(table[row, HeaderColumn.BASE_OFFSET])
-            return row, CorruptBatch(batch_header.crc_text(magic, crc, found), position=start + at, offset=offset)
+            return row, CorruptBatch(text, position=start + at, offset=offset)
     return len(table), None
 
 
 def bad_batch_error(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
-    """Return the error for the batch at `at`, where the sweep stopped before the end of the bytes.
+    """Return the error for the batch at which the kernel `sweep` stopped before the end of the bytes.
 
-    filled: number of valid bytes in `data`. position: that of the batch in the file.
+    Args:
+        data: Bytes that were swept.
+        at: Position of the batch in `data`.
+        filled: Number of valid bytes in `data`.
+        position: Position of the batch in the file.
     """
     try:
         size, magic = batch_header.whole_batch(data, at, filled - at, position)

@@ -1,8 +1,8 @@
 """The last stable offset and the aborted transactions of a partition, found by walking batch headers.
 
-A .txnindex has the same information, but a missing or truncated one looks like a log without aborts, and returning an
-aborted record is worse than walking the headers. Offsets of batches are enough: a producer's transaction begins with
-its first transactional batch and ends with its next control batch (KIP-98).
+A .txnindex has the same information. But if it is missing or truncated, the log seems to have no aborts, and returning
+an aborted record is worse than the cost of walking the headers. The headers suffice: a producer's transaction begins
+with its first transactional batch and ends with its next control batch (KIP-98).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_order import ordered_headers
-from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.batch_search import find_next_batch
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -25,9 +25,11 @@ from kafkalog_spark.log.read.segment_lookup import locate
 
 @dataclass
 class TransactionState:
-    """Transactions open at an offset, and those that were aborted before it. Feed it batches in order.
+    """Transactions that are open at an offset, and those that were aborted before it. Batches are added in order.
 
-    open: producer ID -> first offset.
+    Attributes:
+        open: First offset by producer ID.
+        aborted: Aborted transactions, in the order of their markers.
     """
 
     open: dict[int, int] = field(default_factory=dict)
@@ -75,14 +77,17 @@ def open_transactions_at(log: PartitionLog, offset: int) -> dict[int, int]:
 
 
 class StableOffsetWalk:
-    """Finds the LSO of a log again and again. Each walk resumes where the last one ended, if its batch is unchanged."""
+    """Finds the LSO of a growing log repeatedly.
+
+    Each walk resumes where the previous one ended, if the log was not truncated there.
+    """
 
     def __init__(self) -> None:
         self._state = TransactionState()
         self._reached: LogEnd | None = None
 
     def last_stable_offset(self, log: PartitionLog) -> int:
-        """Return the LSO now. Raises as `open_transactions_at`."""
+        """Return the current LSO. Raises as `open_transactions_at`."""
         end, reached = log.log_end, self._reached
         self._reached = None  # a walk that fails leaves an incomplete state
         if reached is not None and log.still_holds(reached):
@@ -93,7 +98,7 @@ class StableOffsetWalk:
         _walk(log, start, end.offset, self._state)
         self._state.aborted.clear()
         self._reached = end
-        # A transaction may have begun in records that were deleted since. What is left of it is not stable.
+        # A transaction may have begun in records that were deleted since. Its remaining records are not stable.
         return max(self._state.last_stable_offset(end.offset), log.log_start_offset)
 
 
@@ -102,31 +107,31 @@ def aborted_transactions(
 ) -> TransactionState:
     """Return the aborted transactions that have records in [start, end).
 
-    `open` of the result holds those without a marker up to the log end. Batches behind `end` are read only while
-    transactions of the range are open. For remote segments their transaction indexes are used, if complete.
+    In the result, `open` has those without a marker up to the log end. Batches after `end` are read only while
+    transactions of the range are open. Of remote segments, complete transaction indexes are used.
 
     Args:
         log: The partition.
         start: First offset.
         end: End of the range.
-        dropped: List to which damage behind `end` is added, in a log opened with pass_over_damage. Damage in the range
-            itself is found by the scan of the range.
+        dropped: List to which errors of damage after `end` are added, if the log was opened with pass_over_damage. The
+            scan of the range itself finds the damage in it.
 
     Raises:
         CorruptBatch, UnsupportedFormat: For damage, unless the log was opened with pass_over_damage.
         NotALogDirectory: If the log cannot be read.
     """
     whole = TransactionState()
-    for begin, until, find in log.indexed_runs(start, end):
-        found = None if find is None else find()
+    for begin, until, find_aborts in log.indexed_runs(start, end):
+        found = None if find_aborts is None else find_aborts()
         if found is None:
             state, reached = TransactionState(), until
             _walk(log, begin, until, state)
         else:
             state, reached = TransactionState(dict(found.open), found.aborted), found.reached
-        concerned = set(state.open)
-        if concerned:
-            _walk(log, reached, log.log_end_offset, state, concerned, dropped)
+        unfinished = set(state.open)
+        if unfinished:
+            _walk(log, reached, log.log_end_offset, state, unfinished, dropped)
         whole.aborted += state.aborted
         whole.open.update(state.open)
     return whole
@@ -137,22 +142,28 @@ def _walk(
     start: int,
     end: int,
     state: TransactionState,
-    waiting: set[int] | None = None,
+    unfinished: set[int] | None = None,
     dropped: list[KafkalogError] | None = None,
 ) -> None:
-    """Feed the transactional batches of [start, end) to `state`.
+    """Add the transactional batches of [start, end) to `state`.
 
-    waiting: producer IDs of open transactions. Batches of other producers are then ignored, and the walk stops when the
-    last of these transactions has ended.
+    Args:
+        log: The partition.
+        start: First offset.
+        end: End of the range.
+        state: Transactions at `start`; updated.
+        unfinished: Producer IDs of open transactions. If it is given, batches of other producers are ignored, IDs are
+            removed at the end of their transactions, and the walk stops when the set is empty.
+        dropped: See `aborted_transactions`.
     """
     offset, tries = start, 0
-    while offset < end and (waiting is None or waiting):
+    while offset < end and (unfinished is None or unfinished):
         file = log.open_segment_at(offset)
         if file is None:
             return
         try:
             with file:
-                reached, error = _walk_segment(file, offset, end, state, waiting)
+                reached, error = _walk_segment(file, offset, end, state, unfinished)
                 position = 0
                 while error is not None:
                     tries = tries + 1 if reached <= offset else 0
@@ -163,15 +174,15 @@ def _walk(
                     if dropped is not None:
                         dropped.append(error)
                     position = position if error.position is None else error.position
-                    found = find_batch_behind(file, position, reached)
-                    if found is None:
+                    next_batch = find_next_batch(file, position, reached)
+                    if next_batch is None:
                         error = None
                     else:
-                        position = found.position
-                        reached, error = _walk_segment(file, offset, end, state, waiting, found)
+                        position = next_batch.position
+                        reached, error = _walk_segment(file, offset, end, state, unfinished, next_batch)
         except FileNotFoundError as gone:
             tries += 1
-            log.list_again(file, gone, tries)
+            log.refresh_after_replacement(file, gone, tries)
             continue
         if error is not None:
             offset = max(offset, reached)
@@ -186,27 +197,27 @@ def _walk_segment(
     start: int,
     end: int,
     state: TransactionState,
-    waiting: set[int] | None,
+    unfinished: set[int] | None,
     begin: BatchHeader | None = None,
 ) -> tuple[int, KafkalogError | None]:
-    """Walk one segment, from the batch `begin` on if given.
+    """Walk one segment, from the batch `begin` on if it is given.
 
-    Batches behind the one that reaches `end` are not read, since a torn tail may begin there.
+    Batches after the one that reaches `end` are not read, since a torn tail may begin there.
 
     Returns:
-        The offset behind the last batch, and the error that stopped the walk early.
+        The offset after the last batch, and the error that stopped the walk early, or None.
     """
     position, offset = (locate(file, start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
-    if waiting is None:
+    if unfinished is None:
         file.expect(position, end)
     try:
         for header in ordered_headers(file, position, offset):
             if header.base_offset >= end:
                 return header.base_offset, None
             if header.last_offset >= start:
-                _feed(file, header, state, waiting)
+                _add_batch(file, header, state, unfinished)
             position, offset = header.end, header.last_offset + 1
-            if offset >= end or (waiting is not None and not waiting):
+            if offset >= end or (unfinished is not None and not unfinished):
                 return offset, None
         if position < file.size:
             announced_batch(file.read, position, file.size, believed=file.size)
@@ -215,15 +226,15 @@ def _walk_segment(
     return offset, None
 
 
-def _feed(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
-    """Feed a batch to `state`, if it is transactional and its producer is in `waiting`, if that is given.
+def _add_batch(file: SegmentFile, header: BatchHeader, state: TransactionState, unfinished: set[int] | None) -> None:
+    """Add a batch to `state`, if it is transactional and its producer is in `unfinished`, if that is given.
 
-    The CRC is checked of batches that begin or end a transaction, and of those small enough to be a marker with damaged
-    attributes. Other batches change nothing.
+    The CRC is checked for batches that begin or end a transaction, and for batches that are small enough to be a marker
+    with damaged attributes. Other batches do not change the state.
     """
     if header.size <= _MARKER_SIZE or header.is_control:
         file.check_crc(header)
-    if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):
+    if not header.is_transactional or (unfinished is not None and header.producer_id not in unfinished):
         return
     if not header.is_control:
         if header.producer_id not in state.open:
@@ -231,5 +242,5 @@ def _feed(file: SegmentFile, header: BatchHeader, state: TransactionState, waiti
             state.data_batch(header)
     elif header.record_count:
         state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
-        if waiting is not None:
-            waiting.discard(header.producer_id)
+        if unfinished is not None:
+            unfinished.discard(header.producer_id)

@@ -30,7 +30,7 @@ def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
 
 
 def log_bytes(directory: str | os.PathLike[str]) -> int:
-    """Return the bytes of the .log files in a partition directory; 0 if it cannot be read, which opening it reports."""
+    """Return the bytes of the .log files in a partition directory; 0 if it cannot be read."""
     try:
         return sum(facts.st_size for facts in log_files(directory).values())
     except OSError:

@@ -1,6 +1,6 @@
-"""Explanations for directories in which a reader finds no segments, or not all.
+"""Explanations for directories in which a reader finds no segments, or not all of them.
 
-They may be compressed, or in directories one level deeper or higher.
+The segments may be compressed, or in directories one level deeper or higher.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADA
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.store.interface import Listing, Store
 
-_LISTED = 20  # subdirectories that an explanation looks into
+_LISTED = 20  # subdirectories that are listed for an explanation
 _SHOWN = 5  # names, or partitions, in a message
 
 _COMPRESSED_SEGMENT = re.compile(r"[0-9]{20}\.log\.(gz|bz2|xz|zst|zstd|lz4|lzma|lzo|snappy|sz|zip|7z|Z)")
@@ -36,17 +36,17 @@ def compressed_segments(names: Iterable[str]) -> list[str]:
 
 
 def explain(path: str, store: Store, listing: Listing | None = None) -> str | None:
-    """Return where the segments may be that a reader misses in a path, and what to do.
+    """Return a hint where the segments may be that a reader does not find in a path, and what to do.
 
-    Lists some of the directories in it and the directory above it: for errors and warnings only.
+    Use it for errors and warnings only: it lists some of the directories in `path`, and the directory above it.
 
     Args:
         path: The path that a user gave.
-        store: Where it lies.
-        listing: Its content, None if it does not exist.
+        store: Its store.
+        listing: Its content; None if it does not exist.
 
     Returns:
-        A clause without a full stop, None if nothing there looks like segments.
+        A clause without a full stop; None if no segments are near `path`.
     """
     if listing is not None and (found_inside := explain_content(path, store, listing)):
         return found_inside
@@ -64,9 +64,9 @@ def explain(path: str, store: Store, listing: Listing | None = None) -> str | No
 
 
 def explain_content(path: str, store: Store, listing: Listing) -> str | None:
-    """Explain like `explain`, but only by the content of the directory.
+    """Return a hint as `explain`, but only by the content of the directory.
 
-    The directory above a partition is the log directory that is being read.
+    It is for partition directories: the directory above them is the log directory that is being read.
     """
     if compressed := compressed_segments(listing.names):
         return f"it holds {_compressed(compressed)}"
@@ -84,16 +84,16 @@ def explain_content(path: str, store: Store, listing: Listing) -> str | None:
 
 
 def explain_log(log: PartitionLog) -> str | None:
-    """Return what a reader of this log misses: all segments, or compressed ones; None if nothing is missing."""
+    """Return a text about the segments that a reader of this log misses: all of them, or compressed ones; else None."""
     compressed = compressed_segments(log.names)
     if compressed and log.segments:
         return f"{log.directory} holds {_compressed(compressed)}; the log begins at offset {log.log_start_offset}"
     if compressed:
         return f"{log.directory} holds no segment: it holds {_compressed(compressed)}"
-    if log.segments or log.gone:
+    if log.segments or log.is_deleted:
         return None
     listing = _listed(log.directory, log.store)
-    # the partition was deleted, or created, since the log was opened
+    # The partition may have been deleted or created since the log was opened.
     if listing is None or any(map(is_segment, listing.names)) or is_new(listing):
         return None
     why = explain_content(log.directory, log.store, listing)
@@ -106,7 +106,7 @@ def is_new(listing: Listing) -> bool:
 
 
 def warn_of_missing_segments(logs: Iterable[PartitionLog]) -> None:
-    """Log, in one line, the partitions of which a read misses segments."""
+    """Log, in one line, the partitions whose segments are missing."""
     texts = [text for log in logs if (text := explain_log(log)) is not None]
     if texts:
         more = f"; and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""

@@ -1,8 +1,8 @@
-"""The location of a partition, and its log: its segments as listed now, its log start offset and its end.
+"""Location of a partition, and its log: the listed segments, the log start offset and the log end offset.
 
-A broker may be writing to it, so the listing is a snapshot. Opening a segment that has gone raises FileNotFoundError;
-the caller then refreshes, and resumes at the offset that it had reached. If the whole partition has been deleted
-meanwhile, the refresh finds a log without segments.
+A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted meanwhile raises
+FileNotFoundError; the caller then refreshes the log, and resumes at the offset that it had reached. If the whole
+partition was deleted meanwhile, the refreshed log has no segments.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from kafkalog_spark.store.interface import FileFacts, Store
 from kafkalog_spark.store.local_store import LOCAL
 
 LISTINGS = 100
-"""How often a directory is listed again because a listed file has gone or was replaced. A log cleaner never interferes
-that often. But if a gateway serves a segment that a broker appends to, most listings are outdated before the segment is
-read."""
+"""Largest number of listings of a directory because a listed file was deleted or replaced. A log cleaner does not
+interfere that often. But if an object store serves a segment that a broker appends to, most listings are outdated
+before the segment is read."""
 
 
 class IndexedAborts(NamedTuple):
-    """Aborted transactions of a range that ended before `reached`.
+    """Transactions of a range of offsets, by transaction indexes.
 
-    open: producer ID -> first offset, of the transactions that had not ended there.
+    Attributes:
+        aborted: Transactions that were aborted before `reached`.
+        open: First offset by producer ID of the transactions that had not ended there.
+        reached: Offset up to which the transaction indexes were used.
     """
 
     aborted: list[AbortedTransaction]
@@ -53,25 +56,30 @@ class IndexedAborts(NamedTuple):
 
 
 class IndexedRun(NamedTuple):
-    """Offsets [start, until), in which aborted transactions are found in the same way.
+    """Offsets [start, until), whose aborted transactions are all found in the same way.
 
-    find: looks them up in transaction indexes. Without it, or if it returns None, batch headers are read.
+    Attributes:
+        start: First offset.
+        until: End of the range.
+        find_aborts: Looks the transactions up in transaction indexes. If it is None, or returns None, they are found by
+            their batch headers.
     """
 
     start: int
     until: int
-    find: Callable[[], IndexedAborts | None] | None
+    find_aborts: Callable[[], IndexedAborts | None] | None
 
 
 @dataclass(frozen=True, slots=True)
 class OpenHints:
-    """Facts from outside of a partition's directory with which its log is opened.
+    """Facts from outside of a partition's directory, and options, with which its log is opened.
+
+    Checkpoints are read before the log is opened, because a checkpoint that is older than the log is never ahead of it.
 
     Attributes:
-        recovery_point: Entry of the log directory's checkpoint, None without one. Read before the log is opened: a
-            checkpoint that is older than the log is never ahead of it.
-        log_start: The same for the log start offset.
-        pass_over_damage: The log ends behind its last good batch, even if there is damage before that.
+        recovery_point: Entry of the partition in recovery-point-offset-checkpoint; None if it has none.
+        log_start: Entry of the partition in log-start-offset-checkpoint; None if it has none.
+        pass_over_damage: The log ends after its last good batch, even if there is damage before it.
         known_end: An earlier end of the log, at which the search for the end resumes.
     """
 
@@ -86,7 +94,7 @@ NO_HINTS = OpenHints()
 
 @dataclass(frozen=True)
 class PartitionLocation:
-    """Directory and store of a partition. Small and picklable; a Spark task needs nothing else to open it."""
+    """Directory and store of a partition. Small and picklable: a Spark task needs nothing else to open the log."""
 
     topic: str
     partition: int
@@ -105,15 +113,17 @@ class PartitionLocation:
         Args:
             pass_over_damage: As in OpenHints.
             known_end: As in OpenHints.
-            checkpoints: Checkpoints that were read before.
+            checkpoints: Cache of checkpoints; None to read them again.
 
         Raises:
             NotALogDirectory: If the directory does not exist or cannot be read.
         """
         hints = OpenHints(pass_over_damage=pass_over_damage, known_end=known_end)
-        return self.open_unread(self.checkpointed(hints, checkpoints) if self.has_checkpoints else hints)
+        if self.has_checkpoints:
+            hints = self.with_checkpoints(hints, checkpoints)
+        return self.open_without_checkpoints(hints)
 
-    def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
+    def with_checkpoints(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
         """Return `hints` with the entries of the log directory's checkpoints."""
         read = (checkpoints or Checkpoints()).read
         recovery_points = read(self.store, self.log_dir, checkpoint.RECOVERY_POINT_CHECKPOINT)
@@ -121,7 +131,7 @@ class PartitionLocation:
         tp = self.topic, self.partition
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
-    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+    def open_without_checkpoints(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         """List the partition without reading checkpoints. Raises NotALogDirectory."""
         return PartitionLog(self, hints)
 
@@ -136,12 +146,12 @@ class PartitionLocation:
 
     @property
     def has_checkpoints(self) -> bool:
-        """True if the checkpoints of a log directory have entries for it."""
+        """True if the checkpoints of a log directory may have entries for the partition."""
         return True
 
     @property
     def local(self) -> PartitionLocation:
-        """Its location in a log directory; itself if there is no other."""
+        """Location in a log directory alone; this object if it is one."""
         return self
 
     def exists(self) -> bool:
@@ -150,8 +160,10 @@ class PartitionLocation:
     def topic_id(self) -> uuid.UUID | None:
         """Return the topic ID in partition.metadata, None if the file is missing or cannot be read.
 
-        Without an ID, only offsets can show that a topic was created again. Raises NotALogDirectory if an object store
-        fails.
+        If there is no ID, only offsets can show that a topic was deleted and created again.
+
+        Raises:
+            NotALogDirectory: If a request to an object store fails.
         """
         try:
             return read_partition_metadata(self.store, self.directory)
@@ -164,13 +176,15 @@ class PartitionLocation:
 
 
 class PartitionLog:
-    """The log of a partition in one directory. Raises NotALogDirectory if that does not exist or cannot be read.
+    """Log of a partition in one directory.
+
+    The constructor raises NotALogDirectory if the directory does not exist or cannot be read.
 
     Attributes:
         names: Names in the directory, as of the last listing.
-        facts: Facts about the files, as of the last listing.
-        segments: Files of the segments that make up the log.
-        gone: True if the last refresh found that the directory was deleted.
+        facts: Sizes and versions of the files, as of the last listing.
+        segments: File names of the segments that make up the log.
+        is_deleted: True if the directory did not exist at the last refresh.
     """
 
     names: list[str]
@@ -182,7 +196,7 @@ class PartitionLog:
         self.topic, self.partition = location.topic, location.partition
         self.directory, self.store = location.directory, location.store
         self.hints = hints
-        self.gone = False
+        self.is_deleted = False
         self.facts = NO_FACTS
         self._list()
 
@@ -191,9 +205,9 @@ class PartitionLog:
         return f"{self.topic}-{self.partition}"
 
     def location_for(self, start: int, end: int | None) -> PartitionLocation:
-        """Return its location for a task that reads [start, end), with facts that save the task requests.
+        """Return the location for a task that reads [start, end), with facts that the task need not request again.
 
-        end: None for a late-bound end.
+        end: None if the task is to read up to the log end offset that it finds.
         """
         return self.location
 
@@ -205,7 +219,7 @@ class PartitionLog:
         except NotALogDirectory:
             if self.store.exists(self.directory):
                 raise
-            self.gone = True
+            self.is_deleted = True
             self.facts = NO_FACTS
             self._set_listing([], [])
 
@@ -217,13 +231,16 @@ class PartitionLog:
     def pass_over_damage(self) -> bool:
         return self.hints.pass_over_damage
 
-    def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
-        """Prepare another search for the end, from the last known end, with new checkpoint entries. Lists nothing."""
+    def update_checkpoints(self, *, recovery_point: int | None, log_start: int | None) -> None:
+        """Set new checkpoint entries, so that the next use of `log_end` searches again, from the last known end.
+
+        The directory is not listed again.
+        """
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
     def still_holds(self, end: LogEnd) -> bool:
-        """Return True if the batch that the log once ended with is unchanged. Then nothing before it was truncated."""
+        """Return True if the batch before an earlier end is unchanged. Then nothing before it was truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
             return False
@@ -233,10 +250,10 @@ class PartitionLog:
         except FileNotFoundError:
             return False
 
-    def check_not_gone(self) -> None:
+    def check_not_deleted(self) -> None:
         """Raise NotALogDirectory if the partition was deleted, as opening it would."""
-        if self.gone:
-            raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        if self.is_deleted:
+            raise self._unreadable_error(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _list(self) -> None:
         def end_of_swap(name: str) -> int:
@@ -251,17 +268,17 @@ class PartitionLog:
             except FileNotFoundError as error:
                 if attempt < LISTINGS - 1 and self.store.exists(self.directory):
                     continue  # a .swap was renamed after it was listed
-                raise self._unreadable(error) from error
+                raise self._unreadable_error(error) from error
             except OSError as error:
-                raise self._unreadable(error) from error
-            self.gone = False
+                raise self._unreadable_error(error) from error
+            self.is_deleted = False
             return
 
     def _set_listing(self, names: list[str], segments: list[SegmentFiles]) -> None:
         self.names, self.segments = names, segments
         self._bases = [segment.base_offset for segment in segments]
 
-    def _unreadable(self, error: OSError) -> NotALogDirectory:
+    def _unreadable_error(self, error: OSError) -> NotALogDirectory:
         what = f"the partition's directory cannot be read: {error.strerror}"
         return NotALogDirectory(what, topic_partition=self.name, path=self.directory)
 
@@ -287,7 +304,7 @@ class PartitionLog:
             NotALogDirectory: If it cannot be opened.
         """
         try:
-            return self._opened(index)
+            return self._open_listed(index)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -300,7 +317,7 @@ class PartitionLog:
                 else None,
             ) from error
 
-    def _opened(self, index: int) -> SegmentFile:
+    def _open_listed(self, index: int) -> SegmentFile:
         return self._open(self.segments[index], self.next_base_offset(index))
 
     def _open(
@@ -315,7 +332,7 @@ class PartitionLog:
         return os.path.join(self.directory, self.segments[index].log)
 
     def prefetch_segments(self, start: int, end: int) -> None:
-        """Prefetch what opening the segments of [start, end) needs. Only remote segments need something."""
+        """Prefetch the metadata that opening the segments of [start, end) requires. Only remote segments have any."""
 
     def largest_timestamp(self, index: int) -> int | None:
         """Return the largest timestamp (ms) in a segment, control batches included, if known without opening it."""
@@ -351,8 +368,12 @@ class PartitionLog:
             hint="a symbolic link that leads nowhere is listed like this, and an object that is replaced all the time",
         )
 
-    def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
-        """List again after an object was replaced while it was read. Raises NotALogDirectory after LISTINGS tries."""
+    def refresh_after_replacement(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
+        """List the directory again after an object was replaced while it was read.
+
+        Raises:
+            NotALogDirectory: If `tries` has reached LISTINGS.
+        """
         if tries >= LISTINGS:
             raise NotALogDirectory(
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
@@ -365,8 +386,8 @@ class PartitionLog:
     def has_changed(self, file: SegmentFile) -> bool:
         """List again, and return True if `file` or the next segment has changed since `file` was opened.
 
-        A segment that looks damaged may only have been truncated by a recovering broker, or merged with others by the
-        cleaner.
+        A segment may look damaged because a recovering broker truncated it meanwhile, or the cleaner merged it with
+        others.
         """
         changed = file.has_changed()
         self.refresh()
@@ -378,9 +399,13 @@ class PartitionLog:
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """The end of the log as of the last refresh. Raises as `find_log_end`.
+        """End of the log as of the last refresh.
 
-        A log that ends below its start, because its files were removed by hand, is empty at its start, as in Kafka.
+        If the log ends below its start, because files were removed by hand, its end is its start, as in Kafka.
+
+        Raises:
+            CorruptBatch, UnsupportedFormat: As `find_log_end`.
+            NotALogDirectory: If the last segment cannot be read.
         """
 
         def find_end() -> LogEnd:
@@ -415,8 +440,8 @@ class PartitionLog:
         return None
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """Return [start, end) divided by how aborted transactions are found.
+        """Return the range [start, end), divided by the way in which aborted transactions are found.
 
-        The .txnindex of a log directory is not used: a missing or truncated one looks like a log without aborts.
+        The .txnindex of a log directory is not used: if it is missing or truncated, the log seems to have no aborts.
         """
         return [IndexedRun(start, end, None)]

@@ -12,7 +12,7 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import batch_filters
-from kafkalog_spark.log.read.batch_search import find_batch_behind
+from kafkalog_spark.log.read.batch_search import find_next_batch
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, ScanStart, locate, locate_timestamp
@@ -41,13 +41,14 @@ def scan_partition(
         request: Columns and conditions.
         statistics: Counters to add to.
         position_hint: Position of the batch of `start` when the read was planned.
-        on_loss: Called with the error for records that have gone since the read was planned (retention, truncation);
-            the scan resumes behind them. Without it the error is raised.
+        on_loss: Called with the error for records that were deleted since the read was planned (retention, truncation);
+            the scan resumes after them. If it is None, the error is raised.
         buffers: Buffers of a finished scan, to be used again.
 
     Raises:
-        CorruptBatch, UnsupportedFormat: With topic-partition, file, position and offset.
-        DataLoss: For records that have gone, without `on_loss`.
+        CorruptBatch, UnsupportedFormat: For damage, unless request.drop_malformed; with topic-partition, file, position
+            and offset.
+        DataLoss: For records that were deleted, if `on_loss` is None.
     """
     if start >= end:
         return
@@ -60,11 +61,11 @@ def scan_partition(
     while offset < end:
         file = log.open_segment_at(offset)
         if file is None:
-            lose(log, offset, end, on_loss)
+            report_loss(log, offset, end, on_loss)
             break
         with file:
             if offset < file.base_offset:
-                lose(log, offset, min(file.base_offset, end), on_loss)
+                report_loss(log, offset, min(file.base_offset, end), on_loss)
                 offset = file.base_offset
                 if offset >= end:
                     break
@@ -80,7 +81,7 @@ def scan_partition(
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
             except FileNotFoundError as gone:
                 tries = tries + 1 if state.next_offset <= offset else 0
-                log.list_again(file, gone, tries)
+                log.refresh_after_replacement(file, gone, tries)
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
@@ -98,7 +99,7 @@ def scan_partition(
                 break
             log.refresh()
             if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
-                lose(log, offset, end, on_loss)
+                report_loss(log, offset, end, on_loss)
                 break
             tries += 1
             if tries > LISTINGS:
@@ -119,8 +120,8 @@ def scanner_for(
     return SegmentScanner(log.topic, log.partition, request, buffers, filters)
 
 
-def lose(log: PartitionLog, start: int, end: int, on_loss: OnLoss | None) -> None:
-    """Call `on_loss` with the error that records of [start, end) have gone; raise it without `on_loss`."""
+def report_loss(log: PartitionLog, start: int, end: int, on_loss: OnLoss | None) -> None:
+    """Call `on_loss` with the error that records of [start, end) are gone; raise the error if `on_loss` is None."""
     error = DataLoss(
         f"records in [{start}, {end}) are gone: they were deleted (retention, DeleteRecords) or the log was truncated "
         "while it was read",
@@ -134,13 +135,15 @@ def lose(log: PartitionLog, start: int, end: int, on_loss: OnLoss | None) -> Non
 
 
 def ignore_loss(gone: KafkalogError) -> None:
-    """`on_loss` for records that are only searched or counted: those that have gone are not part of the answer."""
+    """Do nothing: `on_loss` of scans that only search or count records, for which deleted records do not matter."""
 
 
 class _FileScan(NamedTuple):
     """Result of reading a segment.
 
-    tries: how often in a row nothing was read from a changed segment. changed: the segment has changed since listed.
+    Attributes:
+        tries: Number of consecutive reads of a changed segment that returned nothing.
+        changed: True if the segment has changed since it was listed.
     """
 
     tries: int
@@ -148,7 +151,7 @@ class _FileScan(NamedTuple):
 
 
 def _scan_start(file: SegmentFile, offset: int, request: ScanRequest, hint: PositionHint | None) -> ScanStart:
-    """Return the furthest start that the hint, the offset index and the time index prove."""
+    """Return the furthest start by the hint, the offset index and the time index."""
     position = locate(file, offset, hint)
     if request.timestamp_from_ms > NO_TIMESTAMP:
         by_time = locate_timestamp(file, request.timestamp_from_ms)
@@ -167,7 +170,7 @@ def _scan_file(
     offset: int,
     tries: int,
 ) -> Generator[pa.RecordBatch, None, _FileScan]:
-    """Read a segment from `state` on, and with drop_malformed past damage. Raises the error of other damage."""
+    """Read a segment from `state` on. Damage is skipped with drop_malformed, and raises its error otherwise."""
     while True:
         error = yield from scan_segment(scanner, file, state, statistics)
         if error is None:
@@ -186,16 +189,16 @@ def _skip_damage(file: SegmentFile, state: ScanState, error: KafkalogError) -> b
     """Move `state` past the damage to the next good batch of the segment; return False if there is none."""
     damaged = state.position if error.position is None else error.position
     lowest, end = max(state.lowest_offset, file.base_offset), file.next_base_offset
-    found = find_batch_behind(file, damaged, lowest)
-    while found is not None and end is not None and found.last_offset >= end:  # a batch of another segment
-        found = find_batch_behind(file, found.position, lowest)
+    next_batch = find_next_batch(file, damaged, lowest)
+    while next_batch is not None and end is not None and next_batch.last_offset >= end:  # a batch of another segment
+        next_batch = find_next_batch(file, next_batch.position, lowest)
     state.stopped_by = None
-    if found is None:
-        if end is None:  # the offsets of a last batch count even if its records cannot be read
+    if next_batch is None:
+        if end is None:  # the offsets of the last batch count even if its records cannot be read
             header = file.proven_header(damaged)
             end = state.next_offset if header is None else header.last_offset + 1
         state.next_offset = max(state.next_offset, end)
         return False
-    state.position, state.lowest_offset = found.position, found.base_offset
-    state.next_offset = max(state.next_offset, found.base_offset)
+    state.position, state.lowest_offset = next_batch.position, next_batch.base_offset
+    state.next_offset = max(state.next_offset, next_batch.base_offset)
     return True

@@ -20,9 +20,8 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import leader_epochs, readable_meta_properties
 
 Replicas = Literal["longest", "error", "merge"]
-"""What to do with a partition in several log directories. "longest": read the copy that `best` returns. "error": raise
-an error. "merge": read that copy, and what is damaged in it from the others (`log.repair.merged_log`)."""
-
+"""What to do with a partition in several log directories. "longest": read the copy that `choose_copy` returns. "error":
+raise an error. "merge": read that copy, and replace damage in it by batches of the others (`log.repair.merged_log`)."""
 
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
@@ -54,23 +53,23 @@ class ReplicaChoice(NamedTuple):
     copies: list[ReplicaCopy]
 
 
-def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
-    """Return the copy with the highest leader epoch, of several the one with the furthest log end, then the first."""
+def best_copy(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
+    """Return the copy with the highest leader epoch. Of several, return the first one with the furthest log end."""
     return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
 
 
-def report(chosen: Mapping[TopicPartition, ReplicaChoice]) -> None:
-    """Log, in one line, which copies are read instead of which others. Logs nothing if there was no choice."""
-    if not chosen:
+def log_choices(choices: Mapping[TopicPartition, ReplicaChoice]) -> None:
+    """Log, in one line, which copies are read instead of which others. Log nothing if there was no choice."""
+    if not choices:
         return
     parts = [
         f"{topic}-{partition} from {copy}, not {', '.join(str(other) for other in copies if other is not copy)}"
-        for (topic, partition), (copy, copies) in list(chosen.items())[:_SHOWN]
+        for (topic, partition), (copy, copies) in list(choices.items())[:_SHOWN]
     ]
-    if len(chosen) > _SHOWN:
-        parts.append(f"{len(chosen) - _SHOWN} more")
+    if len(choices) > _SHOWN:
+        parts.append(f"{len(choices) - _SHOWN} more")
     _log.warning(
-        "replicas=longest: %d partitions lie in several log directories; read are %s", len(chosen), "; ".join(parts)
+        "replicas=longest: %d partitions lie in several log directories; read are %s", len(choices), "; ".join(parts)
     )
 
 
@@ -89,15 +88,18 @@ def refuse_copies(
             )
 
 
-def leading_copy(
-    locations: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
+def choose_leading_copy(
+    locations: Sequence[PartitionLocation],
+    find_log_end: Callable[[PartitionLocation], int | None],
+    *,
+    always_find_end: bool,
 ) -> ReplicaChoice | None:
     """Choose the copy to read among those of the highest leader epoch.
 
     Args:
         locations: The copies.
-        log_end: Returns the log end of a copy, None if it was deleted. Called only if epochs alone do not decide.
-        alone_too: Call it in any case.
+        find_log_end: Returns the log end of a copy; None if it was deleted. Called only if epochs alone do not decide.
+        always_find_end: Call `find_log_end` for the copies of the highest epoch, even if there is only one.
 
     Returns:
         None if every copy was deleted.
@@ -109,22 +111,24 @@ def leading_copy(
     while copies:
         highest = max(copy.epoch for copy in copies)
         leaders = [copy for copy in copies if copy.epoch == highest]
-        for copy in leaders if alone_too or len(leaders) > 1 else ():
-            end = log_end(copy.location)
+        for copy in leaders if always_find_end or len(leaders) > 1 else ():
+            end = find_log_end(copy.location)
             index = copies.index(copy)
             copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
         if any(copy.epoch == highest for copy in copies):
-            return ReplicaChoice(best(copies), copies)
+            return ReplicaChoice(best_copy(copies), copies)
     return None
 
 
-def chosen_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False) -> ReplicaChoice | None:
-    """Choose the copy to read as `leading_copy`, opening copies in log directories where epochs do not decide.
+def choose_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: bool = False) -> ReplicaChoice | None:
+    """Choose the copy to read as `choose_leading_copy`, and open copies only if epochs do not decide.
 
-    Raises what finding the end of a log raises.
+    Raises:
+        CorruptBatch, UnsupportedFormat: For damage at the end of a log, unless pass_over_damage.
+        NotALogDirectory: If a copy cannot be read.
     """
 
-    def log_end(location: PartitionLocation) -> int | None:
+    def find_log_end(location: PartitionLocation) -> int | None:
         try:
             return location.local.open(pass_over_damage=pass_over_damage).log_end_offset
         except NotALogDirectory:
@@ -132,7 +136,9 @@ def chosen_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: boo
                 raise
             return None
 
-    return leading_copy([location for location in locations if location.local.exists()], log_end, alone_too=False)
+    return choose_leading_copy(
+        [location for location in locations if location.local.exists()], find_log_end, always_find_end=False
+    )
 
 
 def check_one_topic(
@@ -145,32 +151,37 @@ def check_one_topic(
     Topics are compared by the topic IDs in partition.metadata (Kafka 2.8 and newer); if a partition has none, by the
     cluster IDs in the meta.properties of the log directories. Missing IDs count as equal.
     """
-    of_topic: dict[str, list[PartitionLocation]] = {}
+    by_topic: dict[str, list[PartitionLocation]] = {}
     for tp in wanted:
-        of_topic.setdefault(tp[0], []).extend(copies.get(tp, (locations[tp],)))
-    clusters: dict[str, str | None] = {}
-    for found in of_topic.values():
-        parents = {location.log_dir: location.store for location in found}
-        if len(parents) == 1:
+        by_topic.setdefault(tp[0], []).extend(copies.get(tp, (locations[tp],)))
+    cluster_ids: dict[str, str | None] = {}  # by log directory; read only if needed
+    for of_topic in by_topic.values():
+        log_dirs = {location.log_dir: location.store for location in of_topic}
+        if len(log_dirs) == 1:
             continue
-        ids = [(location, location.topic_id()) for location in found]
-        named = [(location, f"topic id {uuid_to_text(known)}") for location, known in ids if known is not None]
-        if len({mark for _, mark in named}) > 1:
-            _refuse_two_topics(named)
-        if len(named) < len(ids):
-            for parent in parents.keys() - clusters.keys():
-                clusters[parent] = readable_meta_properties(parents[parent], parent).cluster_id
-            of_parent = [(location, clusters[location.log_dir]) for location in found]
-            of_cluster = [(location, f"cluster {cluster}") for location, cluster in of_parent if cluster is not None]
-            if len({mark for _, mark in of_cluster}) > 1:
-                _refuse_two_topics(of_cluster)
+        topic_ids = [(location, location.topic_id()) for location in of_topic]
+        with_topic_id = [
+            (location, f"topic id {uuid_to_text(topic_id)}") for location, topic_id in topic_ids if topic_id is not None
+        ]
+        _refuse_different_ids(with_topic_id)
+        if len(with_topic_id) < len(topic_ids):
+            for log_dir in log_dirs.keys() - cluster_ids.keys():
+                cluster_ids[log_dir] = readable_meta_properties(log_dirs[log_dir], log_dir).cluster_id
+            clusters = [(location, cluster_ids[location.log_dir]) for location in of_topic]
+            with_cluster_id = [
+                (location, f"cluster {cluster}") for location, cluster in clusters if cluster is not None
+            ]
+            _refuse_different_ids(with_cluster_id)
 
 
-def _refuse_two_topics(marked: Sequence[tuple[PartitionLocation, str]]) -> None:
-    (location, mark), *others = marked
-    other, other_mark = next(found for found in others if found[1] != mark)
+def _refuse_different_ids(ids: Sequence[tuple[PartitionLocation, str]]) -> None:
+    """Raise NotALogDirectory if the IDs, of the topic or the cluster of each location, are not all the same."""
+    if len({text for _, text in ids}) <= 1:
+        return
+    (location, text), *others = ids
+    other, other_text = next(pair for pair in others if pair[1] != text)
     raise NotALogDirectory(
-        f"the log directories hold different topics named {location.topic}: {location.directory} is of {mark}, "
-        f"{other.directory} of {other_mark}",
+        f"the log directories hold different topics named {location.topic}: {location.directory} is of {text}, "
+        f"{other.directory} of {other_text}",
         hint="load the directories of each cluster by themselves, and put the DataFrames together with union",
     )

@@ -1,4 +1,4 @@
-"""The roots of a read: paths and URLs as a user gives them, with `~` and wildcards resolved."""
+"""Roots of a read: the paths and URLs that a user gives, with `~` and wildcards expanded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Root(NamedTuple):
-    """An absolute path, or a URL without a slash at its end, and its store."""
+    """A path and its store. The path is absolute, or a URL without a slash at its end."""
 
     path: str
     store: Store
@@ -31,10 +31,10 @@ def is_pattern(path: str) -> bool:
 
 
 def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Root, ...]:
-    """Return the roots of these paths, each once, in the order given; those of a pattern are sorted by name.
+    """Return the roots of paths, each once, in the given order; those of a pattern are sorted by name.
 
-    `~` is the home directory of the user that runs this process. A pattern finds directories. Of the directories of
-    partitions it finds those in use, and not -delete, -future and -stray ones, which must be named in full.
+    `~` is the home directory of the user that runs this process. A pattern matches directories only. It does not match
+    -delete, -future and -stray directories of partitions; a path must name them in full.
 
     Raises:
         NotALogDirectory: For a pattern that matches nothing.

@@ -24,19 +24,17 @@ from kafkalog_spark.store.interface import FileFacts, OpenFile, Store
 
 NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
 
-
-_JUMP_READ = 128
-"""Bytes read at a header while batches are large: a header with the record of a control batch."""
-_RUN_READ = 64 << 10  # bytes read at once while batches are small
 _LARGE_BATCH = 4 << 10
-"""Bytes of a batch from which on jumping from header to header reads less than reading everything."""
+"""Size in bytes of a batch, from which on it costs less to read single headers than all bytes."""
+_HEADER_READ = 128  # bytes read for a single header: it is enough for a whole control batch
+_CHUNK_READ = 64 << 10  # bytes read at once while batches are small
 
 
 @dataclass(eq=False)
 class SegmentFile:
-    """An open .log file of a segment, with its indexes. Its size is that of the moment when it was opened.
+    """An open .log file of a segment, with its indexes. Bytes that are appended after it was opened are not read.
 
-    Reading an object that has gone or was replaced since it was listed raises FileNotFoundError.
+    Reading an object of a bucket that was deleted or replaced since it was listed raises FileNotFoundError.
 
     Attributes:
         directory: Directory of the segment.
@@ -46,8 +44,8 @@ class SegmentFile:
         remote: True if each read may be a request to an object store.
         pass_over_damage: True if searches in its batches skip damage instead of raising.
         base_offset: Base offset of the segment.
-        begin, size: The bytes [begin, size) are read: the whole file, unless this is a `part` of it.
-        first_offset: Lowest offset that these bytes may hold.
+        begin, size: The bytes [begin, size) are read: the whole file, or a `part` of it.
+        first_offset: Lowest offset that the first batch of these bytes may have.
         is_whole: False for a `part`.
         excess: Bytes of the file beyond the largest size of a segment. They are never read.
         bytes_read: Bytes read so far, of the .log and of indexes.
@@ -134,7 +132,7 @@ class SegmentFile:
 
         Args:
             begin: Position of a batch.
-            end: Position behind the last batch.
+            end: Position after the last batch.
             first_offset: Lowest offset that the first batch may have.
         """
         part = copy(self)
@@ -154,7 +152,7 @@ class SegmentFile:
 
     @property
     def is_last(self) -> bool:
-        """True if it was the last segment when the partition was listed. Only that one may end in a torn batch."""
+        """True if it was the last segment when the partition was listed. Only that segment may end in a torn batch."""
         return self.next_base_offset is None
 
     def read(self, position: int, size: int) -> bytes:
@@ -181,7 +179,7 @@ class SegmentFile:
             return
         until = self.size
         if self.next_base_offset is None or end < self.next_base_offset:
-            # The batch of the first entry may begin before `end`, and is read. That of the second one does not.
+            # The batch of the first entry may begin before `end`, so it is read. That of the second entry does not.
             _, positions = self.offset_index.entries_after(end)
             until = min([until, *positions[1:2].tolist()])
         self._file.expect(position, until)
@@ -189,7 +187,7 @@ class SegmentFile:
     def _fail(self, error: OSError, position: int) -> NoReturn:
         """Raise NotALogDirectory for a failed read.
 
-        A failing disk is neither a torn tail nor a wrong hint, so the error must not be one that such searches catch.
+        A failing disk is neither a torn tail nor a wrong hint, so searches for these must not catch the error.
         """
         if isinstance(error, FileNotFoundError):
             raise error
@@ -215,7 +213,7 @@ class SegmentFile:
         try:
             return self.read_index(name, entry_size)
         except OSError:
-            return b""  # an index is a hint; without one the .log is read from its first byte
+            return b""  # an index is only a hint; without an index, the .log is read from its first byte
 
     def read_index(self, name: str | None, entry_size: int) -> bytes:
         """Return the bytes of an index file without most of its padding; none if there is no file. Raises OSError."""
@@ -229,8 +227,8 @@ class SegmentFile:
         return transaction_index.parse_transaction_index(data, self.base_offset)
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """Return the header at `position`, None if the batch is not whole in the file. Raises as `parse_header`."""
-        return self._header_in(self.read(position, _JUMP_READ), 0, position)
+        """Return the header at `position`; None if the file ends before the batch does. Raises as `parse_header`."""
+        return self._header_in(self.read(position, _HEADER_READ), 0, position)
 
     def header_or_none(self, position: int) -> BatchHeader | None:
         """Return the header at `position`, None if the batch is not whole or the bytes are not a valid header."""
@@ -258,18 +256,18 @@ class SegmentFile:
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """Yield the headers from `position` to the last whole batch. CRCs are not checked. Raises as `parse_header`."""
-        data, start, wish = b"", position, _RUN_READ
+        data, start, wanted = b"", position, _CHUNK_READ
         while True:
             at = position - start
             header = self._header_in(data, at, position)
             if header is None:
                 start = position
-                data = self.read(position, wish)
+                data = self.read(position, wanted)
                 header = self._header_in(data, 0, position)
                 if header is None:
                     return
             yield header
-            wish = _JUMP_READ if header.size >= _LARGE_BATCH else _RUN_READ
+            wanted = _HEADER_READ if header.size >= _LARGE_BATCH else _CHUNK_READ
             position = header.end
 
     def good_headers(self, position: int = 0) -> Iterator[BatchHeader]:

@@ -2,7 +2,8 @@
 
     window (pread) -> sweep (headers) -> order, CRC -> batch filters -> selection (offsets, timestamps) -> decode
 
-`SegmentScanner` knows neither the directory nor the next segment: it stops behind the last good batch, and says why.
+`SegmentScanner` reads one file: it stops after the last good batch, and sets the reason in the ScanState. Its caller
+decides what that means for the log.
 """
 
 from __future__ import annotations
@@ -26,14 +27,21 @@ from kafkalog_spark.log.decode.run_decoder import RunDecoder
 from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import BatchFilters
-from kafkalog_spark.log.read.batch_order import base_offset_behind, is_follower_wrong, moved_upward
+from kafkalog_spark.log.read.batch_order import base_offset_after, is_follower_wrong, offsets_too_high
 from kafkalog_spark.log.read.header_windows import Table, bad_batch_error, check_remaining_crcs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
 @dataclass
 class ScanStatistics:
-    """Counters of a scan so far. dropped: errors of the damage that drop_malformed skipped, with file and position."""
+    """Counters of a scan.
+
+    Attributes:
+        segments: Number of opened segments.
+        bytes_read: Bytes read from .log and index files.
+        rows: Number of rows.
+        dropped: Errors for the damage that was skipped because of drop_malformed, with file and position.
+    """
 
     segments: int = 0
     bytes_read: int = 0
@@ -47,12 +55,12 @@ class ScanState:
 
     Attributes:
         position: Position of the next batch.
-        next_offset: Every record below it was read, or cannot be wanted.
+        next_offset: Offset from which the scan resumes. All requested records below it were read.
         done: True at the end of the offset range.
-        stopped_by: Why there is no good batch at `position`, None if there is one or the file ends there. The caller
-            decides whether that is the end of the log, damage, or a change of the file since.
-        lowest_offset: No batch from `position` on begins below it. Unlike next_offset it is not raised to the start of
-            the range.
+        stopped_by: Error of the bad batch at `position`; None if a good batch begins there or the file ends there. The
+            caller decides whether it is the end of the log, damage, or a change of the file since.
+        lowest_offset: Lowest base offset that the batch at `position` may have. Unlike next_offset, it may be below the
+            start of the range.
     """
 
     position: int
@@ -82,19 +90,19 @@ def scan_segment(
 
 
 class _Swept(NamedTuple):
-    """Result of sweeping a window: the headers of its whole batches, their bytes, the bytes read, a SweepStatus."""
+    """Result of sweeping a window: header table of its complete batches, and why the sweep stopped after them."""
 
     table: Table
-    covered: int
-    filled: int
-    status: int
+    covered: int  # bytes of the batches in `table`
+    filled: int  # bytes of the window
+    status: int  # a SweepStatus
 
 
 @dataclass(eq=False)
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into `rows`. It owns the buffers until it is finished.
+    """Reads segments of one partition, one after the other, into `rows`. No other scan may use the buffers meanwhile.
 
-    Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches.
+    Peak memory: a window (or the largest batch), its decompressed bytes, and two Arrow batches.
     """
 
     _topic: str
@@ -139,7 +147,7 @@ class SegmentScanner:
             past_end = np.flatnonzero(table[:, HeaderColumn.LAST_OFFSET] >= until - 1)
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
             good, out_of_order = self._check_order(table, count, state.position, covered)
-            # The CRC is checked of unwanted batches too: their headers, which it covers, decide that they are unwanted.
+            # The CRC of unwanted batches is checked, too, because it covers the fields by which they are excluded.
             good, wrong_crc = check_remaining_crcs(table[:good], self._window.view, state.position)
             excluded = self._filters.excluded(table[:good])
             selection = BatchSelection.of(table[:good], excluded, self.rows, self._request)
@@ -148,7 +156,7 @@ class SegmentScanner:
                 self._last_offset = int(table[good - 1, HeaderColumn.LAST_OFFSET])
                 state.lowest_offset = self._last_offset + 1
                 state.next_offset = max(state.next_offset, state.lowest_offset)
-            # The rows before a bad batch come first: a consumer that stops there never meets the error.
+            # Yield the rows before a bad batch first: a consumer that stops there does not get the error.
             state.stopped_by = wrong_crc or out_of_order
             if state.stopped_by is not None:
                 state.position += int(table[good, HeaderColumn.POSITION])
@@ -163,24 +171,24 @@ class SegmentScanner:
         return _Swept(self._table[:rows], covered, filled, status)
 
     def _check_order(self, table: Table, count: int, position: int, covered: int) -> tuple[int, CorruptBatch | None]:
-        """Check that offsets rise from batch to batch, and stay between this segment's and the next one's.
+        """Check that offsets increase from batch to batch, and are between those of this segment and of the next one.
 
-        Offsets lie outside the CRC. The batch behind the first `count` rows, in the table or at byte `covered` of the
-        window, may show that the last one is wrong.
+        The CRC does not cover base offsets. The batch after the first `count` rows, in the table or at byte `covered`
+        of the window, may show that the last of these rows is wrong.
 
         Returns:
-            The first wrong row and its error; (count, None) if all are right.
+            The first wrong row and its error; (count, None) if all rows are correct.
         """
         lowest, following = self._file.base_offset, self._file.next_base_offset
         highest = MAX_INT64 if following is None else following - 1
         row = int(first_invalid_batch(table, max(self._last_offset, lowest - 1), lowest, highest))
-        upward = None
+        too_high = None
         if row == len(table) == count:
-            upward = self._moved_upward(table, row, position + covered)
+            too_high = self._check_not_too_high(table, row, position + covered)
         elif 0 < row <= count and table[row, HeaderColumn.BASE_OFFSET] <= table[row, HeaderColumn.PREVIOUS]:
-            upward = self._moved_upward(table, row, position + int(table[row, HeaderColumn.POSITION]))
-        if upward is not None:
-            return row - 1, upward
+            too_high = self._check_not_too_high(table, row, position + int(table[row, HeaderColumn.POSITION]))
+        if too_high is not None:
+            return row - 1, too_high
         if row >= count:
             return count, None
         base, last, previous, records = (
@@ -202,7 +210,7 @@ class SegmentScanner:
             return row, wrong_crc
         return row, CorruptBatch(what, position=position + int(table[row, HeaderColumn.POSITION]), offset=base)
 
-    def _moved_upward(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
+    def _check_not_too_high(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
         """Return the error for the batch before `row` if the batch at `follower_at` proves its offsets too high."""
         base, last, previous = (
             int(table[row - 1, column])
@@ -211,8 +219,8 @@ class SegmentScanner:
         follower = self._file.header_or_none(follower_at)
         if follower is None or follower.base_offset > last or self._file.proven_header(follower_at) is None:
             return None
-        if is_follower_wrong(previous, base, last, follower.base_offset, base_offset_behind(self._file, follower)):
+        if is_follower_wrong(previous, base, last, follower.base_offset, base_offset_after(self._file, follower)):
             return None
         at = int(table[row - 1, HeaderColumn.POSITION])
         header = parse_header(self._window.view, at, follower.position - int(table[row - 1, HeaderColumn.SIZE]))
-        return moved_upward(header, previous, follower)
+        return offsets_too_high(header, previous, follower)

@@ -1,6 +1,6 @@
-"""The small files of a log directory and of a partition: checkpoints, meta.properties, partition.metadata.
+"""Readers of the small files of a log directory and of a partition: checkpoints, meta.properties, partition.metadata.
 
-A damaged one counts as missing for a reader, as it does for a broker (Kafka: `LeaderEpochFileCache`), and is logged.
+A damaged file counts as missing for a reader, as it does for a broker (Kafka: `LeaderEpochFileCache`), and is logged.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import TypeGuard, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
-from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
+from kafkalog_spark.format.regular_file import MOST_STATE_BYTES, parsed
 from kafkalog_spark.store.interface import Store
 
 T = TypeVar("T")
-
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int 
         store: The store.
         path: Path of the file; added to errors.
         parse: Parses the bytes.
-        most: Most bytes that such a file may have.
+        most: Largest size of such a file in bytes.
 
     Raises:
         CorruptFile: If the file is larger, or as `parse`.
@@ -42,18 +41,14 @@ def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int 
     return parsed(lambda size: store.read_all(path, size), parse, path, most)
 
 
-def _reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
+def _file_reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
     """Return a function that reads the file of this name in a directory of a store. It raises as `parsed_file`."""
     return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
 
 
-read_meta_properties = _reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
-
-
-read_partition_metadata = _reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
-
-
-read_leader_epochs = _reader(
+read_meta_properties = _file_reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
+read_partition_metadata = _file_reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
+read_leader_epochs = _file_reader(
     checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
 )
 
@@ -64,10 +59,10 @@ def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
 
 
 def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
-    """Return the content, or `default` for a file that is missing, damaged or not readable for this user.
+    """Return the content of a file; `default` if it is missing, damaged or not readable for this user.
 
-    Raises NotALogDirectory if an object store fails: the file may be good, and without it a read would return deleted
-    records, or the copy of an older leader.
+    Raises NotALogDirectory if a request to an object store fails: the file may be good, and a read that ignored it
+    would return deleted records, or the copy of an older leader.
     """
     try:
         return read()
@@ -83,7 +78,7 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
 
 
 def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
-    """Return True if a request to an object store failed, for example by a time-out, so that the object is unknown."""
+    """Return True if `error` is a failed request to an object store, for example a time-out. The object may exist."""
     return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
 
 
@@ -115,7 +110,7 @@ def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
 
 
 class Checkpoints:
-    """Checkpoints of log directories. Each file is read once for many partitions."""
+    """Cache of the checkpoints of log directories: each file is read once for many partitions."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}

@@ -1,8 +1,7 @@
 """The offset at which the last records of a partition begin (option `tail`).
 
-The log is read backward from its end in steps of bytes, each four times as large as the one before, until there are
-enough records. Records are counted in the result of a scan: gaps, control batches, aborted transactions and damage do
-not count.
+The log is read backward from its end in growing steps, until they contain enough records. A scan counts the records,
+so gaps, control batches, aborted transactions and damage do not count.
 """
 
 from __future__ import annotations
@@ -21,16 +20,15 @@ from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
 FIRST_STEP = 64 << 10
 """Bytes of the first step: reading them takes no longer than opening the segment."""
-_GROWTH = 4
-_LARGEST_STEP = 32 << 20
-"""Bytes. Of each step only the offsets of its records are kept."""
+_GROWTH = 4  # size of a step, relative to the one before
+_LARGEST_STEP = 32 << 20  # bytes; only the offsets of the records in a step are kept in memory
 
 
 def tail_start(log: PartitionLog, start: int, end: int, count: int, request: ScanRequest) -> int:
     """Return the offset from which [start, end) holds its last `count` records; `start` if it holds fewer.
 
-    Damage is skipped here. If it lies in the tail, the read that follows reports it. Records that were deleted since
-    the log was listed do not count.
+    Damage is skipped here. If it is in the tail, the read that follows reports it. Records that were deleted since the
+    log was listed do not count.
 
     Args:
         log: The partition.
@@ -45,7 +43,7 @@ def tail_start(log: PartitionLog, start: int, end: int, count: int, request: Sca
         KafkalogError: With read_committed, as `aborted_transactions`.
     """
     buffers = ScanBuffers()
-    # Damage inside a batch shows only in columns that are decoded, so the columns of the read decide what is counted.
+    # Damage in records is found only in decoded columns, so decode those of the read, to count the same records.
     decoded = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
     counting = replace(
         request,

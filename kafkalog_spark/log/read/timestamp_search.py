@@ -48,7 +48,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
                         is_older = largest_timestamp(file) < timestamp_ms
         except FileNotFoundError as gone:
             tries += 1
-            log.list_again(file, gone, tries)
+            log.refresh_after_replacement(file, gone, tries)
             continue
         if not is_older:
             start = max(offset, file.base_offset)

@@ -11,16 +11,10 @@ from dataclasses import dataclass
 from kafkalog_spark.errors import (
     UnsafePath,
 )
-from kafkalog_spark.format.atomic_file import (
-    TEMPORARY_SUFFIX,
-    create_aside,
-    fsync_descriptor,
-    fsync_directory,
-    make_directories,
-    replace_file,
-    write_all,
-)
+from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, create_temporary, replace_file
+from kafkalog_spark.format.fsync import fsync_descriptor, fsync_directory, make_directories
 from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
+from kafkalog_spark.format.regular_file import write_all
 from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.remote.segment_upload import Pieces
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts
@@ -115,7 +109,7 @@ class FolderStore(LocalStore):
         while True:
             make_directories(directory)
             with suppress(FileNotFoundError):  # `delete` removed the empty directory meanwhile: try again
-                return create_aside(path)
+                return create_temporary(path)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects and their temporary files, and sync the directories. A missing object is not an error."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from uuid import UUID
 
-from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.format.regular_file import read_whole
 from kafkalog_spark.log.tiered.object_keys import INDEX_FILES, RemoteFile
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 

@@ -13,7 +13,7 @@ from kafkalog_spark.errors import (
     UnsupportedFormat,
 )
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replica_choice import chosen_copy
+from kafkalog_spark.log.read.replica_choice import choose_copy
 from kafkalog_spark.log.tiered.remote_log_events import decode_event
 from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState, SegmentStates
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
@@ -73,7 +73,7 @@ class RemoteMetadata:
 
         state = RemoteLogState() if self._state is None else self._state
         for copies in self._copies:
-            chosen = chosen_copy(copies)
+            chosen = choose_copy(copies)
             if chosen is None:
                 continue
             log = chosen[0].location.open()

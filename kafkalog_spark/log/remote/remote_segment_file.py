@@ -29,8 +29,8 @@ are in memory, too."""
 
 MAX_CHUNK_SIZE = 128 << 20
 """Largest chunk in bytes. The plugin accepts a chunk.size of up to 2^30-1; its documentation uses 4 MiB. Without a
-limit, a small object could decompress to a chunk that exceeds the memory of a worker. Decoding needs two to three times the
-size of a chunk."""
+limit, a small object could decompress to a chunk that exceeds the memory of a worker. Decoding needs two to three times
+the size of a chunk."""
 _log = logging.getLogger(__name__)
 
 

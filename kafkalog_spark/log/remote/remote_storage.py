@@ -22,9 +22,7 @@ from kafkalog_spark.errors import (
     RemoteResourceNotFound,
     RemoteStorageError,
 )
-from kafkalog_spark.format.atomic_file import (
-    NotRegularFile,
-)
+from kafkalog_spark.format.regular_file import NotRegularFile
 from kafkalog_spark.format.relative_path import joined_below
 from kafkalog_spark.log.remote.bucket_store import BucketStore
 from kafkalog_spark.log.remote.chunk_cache import ChunkCache

@@ -73,7 +73,7 @@ class TieredLocation(PartitionLocation):
             return self
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
-    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+    def open_without_checkpoints(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         return TieredLog(self, hints)
 
     @property
@@ -107,8 +107,8 @@ class LocationWithoutTopicId(PartitionLocation):
         """Location of the segments on disk."""
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
-    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        log = super().open_unread(hints)
+    def open_without_checkpoints(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        log = super().open_without_checkpoints(hints)
         if log.segments and log.segments[0].base_offset > (hints.log_start or 0):
             raise NotALogDirectory(
                 f"the segments before offset {log.segments[0].base_offset} are in remote storage and cannot be found, "
@@ -154,16 +154,16 @@ class TieredLog(PartitionLog):
         """See PartitionLog. Lists every directory again and reads the new events of `__remote_log_metadata`."""
         self.__dict__.pop("log_end", None)
         if self._planned is not None and self._location.is_local:
-            self.hints = self._location.checkpointed(self.hints)
+            self.hints = self._location.with_checkpoints(self.hints)
         self._planned = None
         if self._local is not None:
             self._local.refresh()
         self._list(again=True)
 
-    def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
-        super().follow(recovery_point=recovery_point, log_start=log_start)
+    def update_checkpoints(self, *, recovery_point: int | None, log_start: int | None) -> None:
+        super().update_checkpoints(recovery_point=recovery_point, log_start=log_start)
         if self._local is not None:
-            self._local.follow(recovery_point=recovery_point, log_start=log_start)
+            self._local.update_checkpoints(recovery_point=recovery_point, log_start=log_start)
 
     def _list(self, *, again: bool = False) -> None:
         if self._planned is not None:
@@ -174,13 +174,13 @@ class TieredLog(PartitionLog):
             self._local = PartitionLog(self._location.local, self.hints)
         local = self._live_local
         self._take_parts(self.finder.find(local, self.hints.log_start, again=again))
-        self.gone = local is None and not self.finder.exists
+        self.is_deleted = local is None and not self.finder.exists
         self.names, self.facts = (local.names, local.facts) if local is not None else self.finder.listed
 
     @property
     def _live_local(self) -> PartitionLog | None:
         local = self._local
-        return local if local is not None and not local.gone and local.segments else None
+        return local if local is not None and not local.is_deleted and local.segments else None
 
     def _take_parts(self, parts: Iterable[LogPart]) -> None:
         self._parts = list(parts)
@@ -274,7 +274,7 @@ class TieredLog(PartitionLog):
             return None
         return held.segment.max_timestamp if held is not None and held.segment.max_timestamp >= 0 else None
 
-    def _opened(self, index: int) -> SegmentFile:
+    def _open_listed(self, index: int) -> SegmentFile:
         """Raises as `open_remote`."""
         held, part = self._held(index), self._parts[index]
         if held is not None:
@@ -313,7 +313,7 @@ class TieredLog(PartitionLog):
         return PlannedLog(self.log_start_offset, self.log_end, parts)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """See PartitionLog: remote parts have transaction indexes that are complete, unless `read_aborted_transactions` is None."""
+        """See PartitionLog. Runs of remote parts are looked up in their transaction indexes, which are complete."""
         self.prefetch_segments(start, end)
         runs: list[IndexedRun] = []
         for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.batch_search import find_next_batch
+from kafkalog_spark.log.read.header_windows import Window, batch_end
 from kafkalog_spark.log.read.log_end import check_torn
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
@@ -23,7 +23,7 @@ class Damage:
 
     Attributes:
         error: What is wrong.
-        header: Header of a batch of exactly these bytes, of which the CRC or more is wrong; None if there is none.
+        header: Header at `position`, if the batch that it announces has exactly these bytes; else None.
         is_torn_tail: True if an interrupted write explains the damage.
     """
 
@@ -39,8 +39,10 @@ def windows_and_damage(
 ) -> Iterator[Window | Damage]:
     """Yield all bytes of a segment from the batch at `position` on, as windows of good batches and as damage.
 
+    The bytes of a window are overwritten when the next one is read.
+
     Args:
-        file: The segment. The bytes of a window are overwritten when the next one is read.
+        file: The segment.
         position: Byte at which a batch begins.
         recovery_point: Offset up to which the log was flushed, if known. A torn tail can only begin after it.
 
@@ -49,29 +51,31 @@ def windows_and_damage(
     """
     next_offset = file.base_offset
     while True:
-        wrong: KafkalogError | None = None
-        for window, wrong in file.windows(position):  # noqa: B007 - looked at after the loop
+        error: KafkalogError | None = None
+        for window, error in file.windows(position):  # noqa: B007 - the last error is used after the loop
             if len(window.table):
-                position = int(window.table[-1, HeaderColumn.POSITION] + window.table[-1, HeaderColumn.SIZE])
-                after = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
-                if file.next_base_offset is None or after <= file.next_base_offset:  # else the offset is wrong
-                    next_offset = after
+                position = batch_end(window.table[-1])
+                offset_after = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
+                # An offset beyond the segment is wrong.
+                if file.next_base_offset is None or offset_after <= file.next_base_offset:
+                    next_offset = offset_after
                 yield window
-        if wrong is None:
+        if error is None:
             break
-        torn = False
+        is_torn_tail = False
         if file.is_last:
             with suppress(KafkalogError):
-                check_torn(file, position, next_offset, recovery_point, wrong)
-                torn = True
+                check_torn(file, position, next_offset, recovery_point, error)
+                is_torn_tail = True
         # Search from the base offset on, not from next_offset: the batch before may have a wrong, too high offset.
-        found = None if torn else find_batch_behind(file, position, file.base_offset)
-        end = file.size if found is None else found.position
-        what = wrong.what if not torn else f"a torn tail, which the next start of a broker truncates: {wrong.what}"
+        next_batch = None if is_torn_tail else find_next_batch(file, position, file.base_offset)
+        end = file.size if next_batch is None else next_batch.position
+        what = f"a torn tail, which the next start of a broker truncates: {error.what}" if is_torn_tail else error.what
         header = file.header_or_none(position)
-        whole = header if header is not None and header.end == end else None
-        yield Damage(position, end - position, what, whole, torn)
-        if found is None:
+        if header is not None and header.end != end:
+            header = None
+        yield Damage(position, end - position, what, header, is_torn_tail)
+        if next_batch is None:
             break
         position = end
     if file.excess:

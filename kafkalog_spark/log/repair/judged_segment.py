@@ -1,138 +1,20 @@
-"""Verdict on each batch of a segment: kept, kept with another leader epoch, or lost.
-
-The runs of good batches and the damaged stretches of a segment follow from the verdicts.
-
-Offsets are not covered by a batch's CRC. If two batches contradict each other, the batches after them show which one is
-wrong; therefore the last batches of a window are judged together with those of the next window.
-"""
+"""Runs of good batches and damaged stretches of one segment, as they follow from the verdicts on its batches."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from kafkalog_spark.format.layout import NO_LEADER_EPOCH, HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.format.layout import HeaderColumn
+from kafkalog_spark.log.read.header_windows import Table, batch_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import proven_entry
-from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
-from kafkalog_spark.log.repair.fitting_batches import Rows, fitting, true_epochs
-
-_HELD_BACK = 64  # batches at the end of a window that are judged with those of the next
-OFFSETS_INCONSISTENT = "its offsets do not follow those of the batches around it"
-BAD_RECORDS = "its records cannot be read, although its CRC is valid"
-FindBadRecords = Callable[[Window], Iterator[int]]
-"""Yields the positions of the batches of a window whose records cannot be decoded. The window must have all bytes."""
-
-
-class Kept(NamedTuple):
-    """Kept batches that are adjacent in the file. epochs: int64[n], their corrected leader epochs."""
-
-    table: Table
-    epochs: npt.NDArray[np.int64]
-
-
-def judge_batches(
-    file: SegmentFile,
-    last_offset: int,
-    leader_epoch: int = NO_LEADER_EPOCH,
-    recovery_point: int | None = None,
-    bad_records: FindBadRecords | None = None,
-) -> Iterator[Kept | Damage]:
-    """Yield all bytes of a segment, or of a part of one, in order, as kept batches and as damage.
-
-    Args:
-        file: The segment.
-        last_offset: Last offset of the batch before it.
-        leader_epoch: Leader epoch of the batch before it.
-        recovery_point: See `windows_and_damage`.
-        bad_records: Finds batches that are lost because their records cannot be decoded; None accepts all records.
-
-    Raises:
-        NotALogDirectory: If the file cannot be read.
-    """
-    judge = _Judge(file, last_offset, leader_epoch)
-    for part in windows_and_damage(file, file.begin, recovery_point):
-        if isinstance(part, Damage):
-            judge.pending_damage.append(part)
-        else:
-            yield from judge.add_window(part, bad_records)
-    yield from judge.verdicts(judge.held, judge.fitting(judge.held))
-    yield from judge.pending_damage
-
-
-def end_of(row: Table) -> int:
-    """Return the byte after a batch, from its row of a header table."""
-    return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
-
-
-class _Judge:
-    """Judges the batches of one file, window by window.
-
-    Attributes:
-        held: Batches to be judged together with the next window.
-        pending_damage: Damage at or after the first batch in `held`.
-    """
-
-    def __init__(self, file: SegmentFile, last_offset: int, leader_epoch: int) -> None:
-        self._file = file
-        self._last_offset = last_offset
-        self._leader_epoch = leader_epoch
-        self.held: Table = np.empty((0, len(HeaderColumn)), np.int64)
-        self.pending_damage: deque[Damage] = deque()
-
-    def add_window(self, window: Window, bad_records: FindBadRecords | None) -> Iterator[Kept | Damage]:
-        """Add a window, and yield the verdicts on all batches except the last _HELD_BACK."""
-        table = window.table.copy()
-        if bad_records is not None:
-            needed = end_of(table[-1]) - window.start
-            if len(window.data) < needed:  # a window has only the header of a large batch
-                window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
-            is_bad = np.isin(table[:, HeaderColumn.POSITION], np.fromiter(bad_records(window), np.int64))
-            self.pending_damage += [
-                Damage(int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.SIZE]), BAD_RECORDS)
-                for row in table[is_bad]
-            ]
-            table = table[~is_bad]
-        held = np.concatenate((self.held, table))
-        done = max(len(held) - _HELD_BACK, 0)
-        yield from self.verdicts(held[:done], self.fitting(held)[:done])
-        self.held = held[done:]
-
-    def fitting(self, table: Table) -> Rows:
-        return fitting(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
-
-    def verdicts(self, table: Table, keep: Rows) -> Iterator[Kept | Damage]:
-        """Yield the batches of `table` in order, kept ones by `keep`, and the damage between them."""
-        epochs = table[:, HeaderColumn.LEADER_EPOCH].copy()
-        epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
-        positions = table[:, HeaderColumn.POSITION]
-        previous_ends = np.concatenate((positions[:1], positions[:-1] + table[:-1, HeaderColumn.SIZE]))
-        breaks = np.flatnonzero(~keep | (positions != previous_ends))
-        row = 0
-        while row < len(table):
-            while self.pending_damage and self.pending_damage[0].position < positions[row]:
-                yield self.pending_damage.popleft()
-            if not keep[row]:
-                yield Damage(int(positions[row]), int(table[row, HeaderColumn.SIZE]), OFFSETS_INCONSISTENT)
-                row += 1
-                continue
-            following = breaks[np.searchsorted(breaks, row, side="right") :]
-            end = int(following[0]) if len(following) else len(table)
-            self._last_offset = int(table[end - 1, HeaderColumn.LAST_OFFSET])
-            self._leader_epoch = int(epochs[end - 1])
-            yield Kept(table[row:end], epochs[row:end])
-            row = end
+from kafkalog_spark.log.repair.batch_verdicts import judge_batches
+from kafkalog_spark.log.repair.damaged_segment import Damage
 
 
 @dataclass(slots=True)
-class Run:
-    """Good batches that fill the bytes [position, end), with offsets base_offset to last_offset."""
+class GoodRun:
+    """Good batches that fill the bytes [position, end) of a .log file, with the offsets base_offset to last_offset."""
 
     position: int
     end: int
@@ -148,8 +30,8 @@ class DamagedStretch:
         error: What is wrong.
         path: Path of the .log file.
         first_offset: Offset after the good batch before the bytes.
-        next_offset: Base offset of the next good batch, or of the next segment; None at the end of the log. Of the
-            offsets in between, compaction may have removed some before.
+        next_offset: Base offset of the next good batch, or of the next segment; None at the end of the log. Compaction
+            may have removed some of the offsets in between before the damage.
         reaches_end_of_file: True if no good batch follows in the file.
     """
 
@@ -164,10 +46,17 @@ class DamagedStretch:
 
 @dataclass(slots=True)
 class JudgedSegment:
-    """Good and damaged bytes of a segment, each in order."""
+    """All bytes of a segment except a torn tail: runs of good batches and damaged stretches, each in order."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[GoodRun] = field(default_factory=list)
     stretches: list[DamagedStretch] = field(default_factory=list)
+
+    def add_run(self, run: GoodRun) -> None:
+        """Add a run, or extend the last one if they are adjacent in the file."""
+        if self.runs and self.runs[-1].end == run.position:
+            self.runs[-1].end, self.runs[-1].last_offset = run.end, run.last_offset
+        else:
+            self.runs.append(run)
 
 
 def judge_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
@@ -181,53 +70,66 @@ def judge_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegmen
         NotALogDirectory: If the file cannot be read.
     """
     judged = JudgedSegment()
-    last_offset, open_stretch = file.first_offset - 1, False
+    last_offset = file.first_offset - 1
+    stretch: DamagedStretch | None = None  # the last one, until a good batch follows it
     for part in judge_batches(file, last_offset, recovery_point=recovery_point):
         if isinstance(part, Damage):
             if part.is_torn_tail:
                 continue
-            if open_stretch:
-                judged.stretches[-1].size = part.position + part.size - judged.stretches[-1].position
-            else:
-                judged.stretches.append(
-                    DamagedStretch(
-                        part.position, part.size, part.error, file.path, last_offset + 1, file.next_base_offset, True
-                    )
+            if stretch is None:
+                stretch = DamagedStretch(
+                    part.position,
+                    part.size,
+                    part.error,
+                    file.path,
+                    first_offset=last_offset + 1,
+                    next_offset=file.next_base_offset,
+                    reaches_end_of_file=True,
                 )
-            open_stretch = True
+                judged.stretches.append(stretch)
+            else:
+                stretch.size = part.position + part.size - stretch.position
             continue
-        table = part.table
-        # The header of a compressed v0 or v1 wrapper message has only the last offset of its messages.
-        base = last_offset + 1 if table[0, HeaderColumn.COUNT] < 0 else int(table[0, HeaderColumn.BASE_OFFSET])
-        last = int(table[-1, HeaderColumn.LAST_OFFSET])
-        if open_stretch:
-            judged.stretches[-1].next_offset, judged.stretches[-1].reaches_end_of_file = base, False
-        position, end = int(table[0, HeaderColumn.POSITION]), end_of(table[-1])
-        if judged.runs and judged.runs[-1].end == position:
-            judged.runs[-1].end, judged.runs[-1].last_offset = end, last
-        else:
-            judged.runs.append(Run(position, end, base, last))
-        last_offset, open_stretch = last, False
-    if not open_stretch and file.is_whole:
+        run = _run_of(part.table, last_offset)
+        if stretch is not None:
+            stretch.next_offset, stretch.reaches_end_of_file = run.base_offset, False
+            stretch = None
+        judged.add_run(run)
+        last_offset = run.last_offset
+    if stretch is None and file.is_whole:
         _add_missing_end(judged, file, last_offset + 1, recovery_point)
     return judged
 
 
-def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
+def _run_of(table: Table, previous_offset: int) -> GoodRun:
+    """Return the run of the batches in `table`. previous_offset: last offset of the batch before them."""
+    base_offset = int(table[0, HeaderColumn.BASE_OFFSET])
+    if table[0, HeaderColumn.COUNT] < 0:
+        # The header of a compressed v0 or v1 wrapper message has only the last offset of its messages.
+        base_offset = previous_offset + 1
+    last_offset = int(table[-1, HeaderColumn.LAST_OFFSET])
+    return GoodRun(int(table[0, HeaderColumn.POSITION]), batch_end(table[-1]), base_offset, last_offset)
+
+
+def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first_offset: int, recovery_point: int | None) -> None:
     """Add a stretch at the end of a file that ends with a good batch, if batches after it are provably missing.
 
     The proof is the recovery point for the last segment, and the offset index for all others.
+
+    first_offset: offset after the last good batch.
     """
     if file.is_last:
-        if recovery_point is None or recovery_point <= first:
+        if recovery_point is None or recovery_point <= first_offset:
             return
         proof = f"the log was flushed up to offset {recovery_point} (recovery-point-offset-checkpoint)"
     else:
-        beyond = file.offset_index.ceiling_position(file.size)
-        before = file.offset_index.floor_position(file.size - 1)
+        missing = file.offset_index.ceiling_position(file.size)
+        previous = file.offset_index.floor_position(file.size - 1)
         # Trust the index only if its previous entry is correct: it may be garbage, or belong to another file.
-        if beyond is None or not before.position or proven_entry(file, before) is None:
+        if missing is None or not previous.position or proven_entry(file, previous) is None:
             return
-        proof = f"its offset index names a batch at byte {beyond.position}"
+        proof = f"its offset index names a batch at byte {missing.position}"
     error = f"the file ends here, and {proof}"
-    judged.stretches.append(DamagedStretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
+    judged.stretches.append(
+        DamagedStretch(file.size, 0, error, file.path, first_offset, file.next_base_offset, reaches_end_of_file=True)
+    )

@@ -1,13 +1,14 @@
 """Keys of the records in lost batches, if they can be read.
 
-The keys are unproven: the batch has a wrong CRC or a wrong position. Records of a batch are read up to the first one
-that is malformed or whose offset does not increase.
+The keys may be wrong, because the CRC or the offsets of their batch are. Records of a batch are read up to the first
+one that is malformed or whose offset does not increase.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
@@ -21,22 +22,30 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.report import KEY_BYTES
 
 MOST_KEYS = 100
-"""Different keys that are listed for a damaged stretch, because people read the report."""
+"""Largest number of different keys that are listed for a damaged stretch, because people read the report."""
 _MOST_BYTES = 16 << 20  # size of a batch, compressed and uncompressed, up to which its keys are read
-_MOST_RECORDS = 100_000  # records of a damaged stretch whose keys are read: this is plain Python
+_MOST_RECORDS = 100_000  # records of a damaged stretch whose keys are read: they are parsed in plain Python
 
 
-def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, None], int]:
+class LostKeys(NamedTuple):
+    """Keys of lost records.
+
+    Attributes:
+        keys: Up to MOST_KEYS different keys, in order, each truncated to KEY_BYTES + 1 bytes.
+        records: Number of records whose key, null included, could be read.
+    """
+
+    keys: tuple[bytes, ...]
+    records: int
+
+
+def read_lost_keys(file: SegmentFile, position: int, size: int) -> LostKeys:
     """Read the keys of the v2 batches in the bytes [position, position + size) of a file, which may be damaged.
-
-    Returns:
-        (keys, records): up to MOST_KEYS different keys, in order, each truncated to KEY_BYTES + 1 bytes; and the number
-        of records whose key, null included, could be read.
 
     Raises:
         NotALogDirectory: If the file cannot be read.
     """
-    keys: dict[bytes, None] = {}
+    keys: dict[bytes, None] = {}  # an ordered set
     records, end = 0, position + size
     while position + layout.RECORDS_AT < end and records < _MOST_RECORDS:
         try:
@@ -50,7 +59,7 @@ def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, 
             if key is not None and len(keys) < MOST_KEYS:
                 keys[key] = None
         position = header.end
-    return keys, records
+    return LostKeys(tuple(keys), records)
 
 
 def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:

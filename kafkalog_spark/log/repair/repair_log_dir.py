@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.format import checkpoint
-from kafkalog_spark.format.atomic_file import descriptor, fsync_tree, make_directories
 from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.fsync import fsync_tree, make_directories
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.replica_choice import check_one_topic
 from kafkalog_spark.log.read.state_files import Checkpoints, parsed_file

@@ -28,8 +28,8 @@ from kafkalog_spark.log.tables.timestamps import timestamps
 _SCRATCH = 1 << 20  # initial bytes of the buffer for decompressed records
 
 
-class Uncompressed:
-    """Finds the uncompressed size of batches of a segment. limit: bytes that one may decompress to."""
+class UncompressedSizes:
+    """Finds the uncompressed sizes of batches in a segment. limit: largest uncompressed size of a batch."""
 
     def __init__(self, file: SegmentFile, limit: int | None = None) -> None:
         self._file = file
@@ -38,14 +38,14 @@ class Uncompressed:
 
     def size_of(self, header: BatchHeader) -> int | None:
         """Return the bytes of the uncompressed records, None if they cannot be decompressed."""
-        begins = _records_begin(header)
+        records_at = _records_at(header)
         if header.codec == Codec.NONE:
-            return header.size - begins
+            return header.size - records_at
         data = memoryview(self._file.read(header.position, header.size))
         try:
             if header.magic < 2:
-                begins = wrapper_value_at(data, header.magic)
-            return decompress(header.codec, data[begins:], Output(self._scratch, 0, self._limit))
+                records_at = wrapper_value_at(data, header.magic)
+            return decompress(header.codec, data[records_at:], Output(self._scratch, 0, self._limit))
         except (CorruptBatch, UnsupportedFormat):
             return None
         finally:
@@ -53,11 +53,11 @@ class Uncompressed:
 
     def ratio_of(self, header: BatchHeader) -> float | None:
         """Return the uncompressed size divided by the stored size, None if either is unknown or 0."""
-        stored, size = header.size - _records_begin(header), self.size_of(header)
+        stored, size = header.size - _records_at(header), self.size_of(header)
         return size / stored if size is not None and stored else None
 
 
-def _records_begin(header: BatchHeader) -> int:
+def _records_at(header: BatchHeader) -> int:
     return layout.RECORDS_AT if header.magic == 2 else layout.LEGACY_MIN_SIZE[header.magic]
 
 
@@ -87,34 +87,34 @@ def batch_rows(
 
     Rows are in the order of the file. Raises NotALogDirectory if the file cannot be read.
     """
-    maker = _Columns(file, log.topic, log.partition, max_decompressed)
+    builder = _ColumnBuilder(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
     position = locate(file, start) if start > file.base_offset else 0
     for part in windows_and_damage(file, position, log.recovery_point):
         if isinstance(part, Damage):
-            yield from BATCHES.batches(columns, [maker.of_damage(part)])
+            yield from BATCHES.batches(columns, [builder.of_damage(part)])
             continue
         table = part.table[
             (part.table[:, HeaderColumn.LAST_OFFSET] >= start) & (part.table[:, HeaderColumn.BASE_OFFSET] < end)
         ]
         if len(table):
-            yield pa.RecordBatch.from_arrays([maker.column(name, table) for name in columns], schema=schema)
+            yield pa.RecordBatch.from_arrays([builder.column(name, table) for name in columns], schema=schema)
         if int(part.table[-1, HeaderColumn.BASE_OFFSET]) >= end:
             return
 
 
-_Rows = npt.NDArray[np.bool_]
+_Mask = npt.NDArray[np.bool_]
 
 
-def _flag(table: HeaderTable, mask: int) -> _Rows:
-    rows: _Rows = (table[:, HeaderColumn.MAGIC] == 2) & ((table[:, HeaderColumn.ATTRIBUTES] & mask) != 0)
+def _flag(table: HeaderTable, mask: int) -> _Mask:
+    rows: _Mask = (table[:, HeaderColumn.MAGIC] == 2) & ((table[:, HeaderColumn.ATTRIBUTES] & mask) != 0)
     return rows
 
 
 _has_horizon = partial(_flag, mask=layout.ATTRIBUTE_DELETE_HORIZON)
 
 
-def _names(codes: npt.NDArray[np.int64], unknown: _Rows, names: pa.Array) -> pa.Array:
+def _names(codes: npt.NDArray[np.int64], unknown: _Mask, names: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=unknown), names).cast(pa.string())
 
 
@@ -134,19 +134,19 @@ def _last_sequence(table: HeaderTable) -> pa.Array:
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(name: str, column: HeaderColumn, *, with_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
+def _copied(name: str, column: HeaderColumn, *, with_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
     return lambda table: pa.array(
         table[:, column], BATCHES.columns[name], mask=None if with_wrappers else table[:, HeaderColumn.COUNT] < 0
     )
 
 
-_NAMED_ALIKE = (
+_HEADER_COLUMN_NAMES = (
     "position", "size", "last_offset", "magic", "producer_id", "producer_epoch", "base_sequence", "leader_epoch",
 )  # fmt: skip
-_FROM_HEADERS: dict[str, Callable[[HeaderTable], pa.Array]] = {
-    **{name: _plain(name, HeaderColumn[name.upper()]) for name in _NAMED_ALIKE},
-    "base_offset": _plain("base_offset", HeaderColumn.BASE_OFFSET, with_wrappers=False),
-    "record_count": _plain("record_count", HeaderColumn.COUNT, with_wrappers=False),
+_HEADER_COLUMNS: dict[str, Callable[[HeaderTable], pa.Array]] = {
+    **{name: _copied(name, HeaderColumn[name.upper()]) for name in _HEADER_COLUMN_NAMES},
+    "base_offset": _copied("base_offset", HeaderColumn.BASE_OFFSET, with_wrappers=False),
+    "record_count": _copied("record_count", HeaderColumn.COUNT, with_wrappers=False),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
     "base_timestamp": lambda table: timestamps(table[:, HeaderColumn.BASE_TIMESTAMP], ~_has_horizon(table)),
@@ -155,19 +155,19 @@ _FROM_HEADERS: dict[str, Callable[[HeaderTable], pa.Array]] = {
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
-    "crc_stored": _plain("crc_stored", HeaderColumn.CRC),
-    "crc_computed": _plain("crc_computed", HeaderColumn.CRC),  # the CRCs of a window's batches are right
+    "crc_stored": _copied("crc_stored", HeaderColumn.CRC),
+    "crc_computed": _copied("crc_computed", HeaderColumn.CRC),  # a window has only batches whose CRC is correct
     "valid": lambda table: pa.repeat(True, len(table)),
     "error": lambda table: pa.nulls(len(table), pa.string()),
 }
 
 
-class _Columns:
-    """Makes the columns of batches of one segment."""
+class _ColumnBuilder:
+    """Builds the columns of batches of one segment."""
 
     def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int | None) -> None:
         self._file = file
-        self._uncompressed = Uncompressed(file, max_decompressed)
+        self._uncompressed = UncompressedSizes(file, max_decompressed)
         self._constants = {"topic": topic, "partition": partition, "segment": file.base_offset}
         self._constants["file"] = in_utf8(file.path)
 
@@ -178,22 +178,22 @@ class _Columns:
             headers = (BatchHeader(*row[: len(BatchHeader._fields)]) for row in table.tolist())
             value_of = self._uncompressed.size_of if name == "uncompressed_size" else self._uncompressed.ratio_of
             return pa.array(map(value_of, headers), BATCHES.columns[name])
-        return _FROM_HEADERS[name](table)
+        return _HEADER_COLUMNS[name](table)
 
     def of_damage(self, damage: Damage) -> dict[str, object]:
-        """Return the row of a damaged stretch, with header fields if exactly one batch covers the stretch."""
+        """Return the row of a damaged stretch, with the fields of its header if it is exactly one batch."""
         row: dict[str, object] = {"position": damage.position, "size": damage.size}
         row |= {**self._constants, "valid": False, "error": damage.error}
         header = damage.header
         if header is None:
             return row
         table = np.array([(*header, 0, 0)], np.int64)
-        for name in _FROM_HEADERS.keys() - row.keys():
+        for name in _HEADER_COLUMNS.keys() - row.keys():
             try:
-                cell = _FROM_HEADERS[name](table)[0]
+                cell = _HEADER_COLUMNS[name](table)[0]
             except pa.ArrowInvalid:  # a record count that does not fit into int32
                 continue
-            # as_py() would fail for years beyond 9999
+            # as_py() raises for years beyond 9999.
             row[name] = cell.value if isinstance(cell, pa.TimestampScalar) else cell.as_py()
         row["crc_computed"] = crc_in_pieces(self._file.read, header)
         return row

@@ -26,8 +26,8 @@ _MEMBER_KEYS = (5, 10, 19)  # types of the keys of member records, of consumer, 
 _OFFSET_VALUE, _CLASSIC_GROUP = message("OffsetCommitValue"), message("GroupMetadataValue")
 _VERSION_AND_EPOCH = struct.Struct(">hi")
 
-EndOf = Callable[[str, int], int | None]
-"""Returns the log end offset of a partition, None if no directory holds it."""
+FindLogEnd = Callable[[str, int], int | None]
+"""Returns the log end offset of a partition; None if no directory holds the partition."""
 
 
 def consumer_offsets_of_unit(unit: OpenUnit) -> Batches:
@@ -79,7 +79,7 @@ def _group_entries(log: PartitionLog) -> Iterator[Entry]:
                 key, decode = OffsetKey(*fields), _OFFSET_VALUE.decode
             elif kind in _GROUP_KINDS:
                 key = GroupKey(fields[0], _GROUP_KINDS[kind])
-                decode = _CLASSIC_GROUP.decode if key.kind == "classic" else partial(_epoch, key.kind)
+                decode = _CLASSIC_GROUP.decode if key.kind == "classic" else partial(_decode_epoch, key.kind)
             elif kind in _MEMBER_KEYS:
                 key = MemberKey(*fields)
             else:
@@ -89,25 +89,27 @@ def _group_entries(log: PartitionLog) -> Iterator[Entry]:
             yield Entry(offset, key, None, error.what)
 
 
-def _epoch(kind: str, value: bytes) -> int:
+def _decode_epoch(kind: str, value: bytes) -> int:
     """Return the epoch of a consumer, share or streams group: the first field of its record."""
     if len(value) < _VERSION_AND_EPOCH.size:
         raise CorruptLog(f"the record of a {kind} group has {len(value)} bytes, no epoch fits")
     return int(_VERSION_AND_EPOCH.unpack_from(value)[1])
 
 
-def consumer_offset_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
+def consumer_offset_rows(log: PartitionLog, find_log_end: FindLogEnd, *, history: bool) -> Iterator[dict[str, Any]]:
     """Yield the latest commit of each group and partition; all commits with `history`."""
     commits = (entry for entry in _group_entries(log) if entry.key is None or isinstance(entry.key, OffsetKey))
-    return (_offset_row(entry, log.partition, end_of) for entry in (commits if history else latest_entries(commits)))
+    return (
+        _offset_row(entry, log.partition, find_log_end) for entry in (commits if history else latest_entries(commits))
+    )
 
 
-def _offset_row(entry: Entry, partition: int, end_of: EndOf) -> dict[str, Any]:
+def _offset_row(entry: Entry, partition: int, find_log_end: FindLogEnd) -> dict[str, Any]:
     row = entry.source_columns(partition)
     if entry.key is None:
         return row
     row |= entry.key._asdict()
-    end = row["log_end_offset"] = end_of(entry.key.topic, entry.key.partition)
+    end = row["log_end_offset"] = find_log_end(entry.key.topic, entry.key.partition)
     value = entry.value
     if value is not None:
         row |= {
@@ -126,7 +128,11 @@ def _offset_row(entry: Entry, partition: int, end_of: EndOf) -> dict[str, Any]:
 class _GroupState:
     """State of a group while its records are replayed.
 
-    members: IDs of the members of a consumer, share or streams group. committed: offset by partition.
+    Attributes:
+        entry: Latest record with the group's own key; None if the group has none, or it is a tombstone.
+        members: IDs of the members of a consumer, share or streams group.
+        committed: Committed offsets by topic and partition.
+        last: Latest record of the group, of any kind.
     """
 
     entry: Entry | None = None
@@ -142,14 +148,17 @@ class _GroupState:
             if entry.is_tombstone or (value is not None and key.kind == "classic"):
                 self.members.clear()
         elif isinstance(key, MemberKey):
-            (self.members.discard if value is None else self.members.add)(key.member_id)
+            if value is None:
+                self.members.discard(key.member_id)
+            else:
+                self.members.add(key.member_id)
         elif value is not None:
             self.committed[key.topic, key.partition] = value.offset
         else:
             self.committed.pop((key.topic, key.partition), None)
 
 
-def group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
+def group_rows(log: PartitionLog, find_log_end: FindLogEnd, *, history: bool) -> Iterator[dict[str, Any]]:
     """Yield each group in its current state; all records about groups with `history`."""
     groups: dict[str, _GroupState] = {}
     for entry in _group_entries(log):
@@ -168,7 +177,7 @@ def group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[d
             row |= {"group_id": group_id, "member_count": 0, "error": None, "deleted": False}
         else:
             continue  # deleted
-        ends = ((end_of(*partition), offset) for partition, offset in group.committed.items())
+        ends = ((find_log_end(*partition), offset) for partition, offset in group.committed.items())
         lags = [end - offset for end, offset in ends if end is not None]
         yield row | {"committed_partitions": len(group.committed), "lag": sum(lags) if lags else None}
 

@@ -1,4 +1,4 @@
-"""Collection of the context of a table query: the facts that its table declares as needs."""
+"""Collection of the context of a table query: the facts that the table declares as needs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def context_of(
 
     Args:
         query: The query.
-        locations: At least the `needed_partitions`, whatever the query is narrowed to.
+        locations: At least the `needed_partitions`, even if the query is narrowed to other topics.
         roots: The log directories.
 
     Raises:
-        KafkalogError: What reading __transaction_state raises.
+        KafkalogError: If __transaction_state cannot be read.
     """
-    declared = query.of.needs
+    declared = query.table.needs
     coordinators: dict[int, TransactionalId] | None = None
     if Need.COORDINATORS in declared:
         coordinators = _coordinators(locations) if query.needs(Need.COORDINATORS) else {}
@@ -46,5 +46,9 @@ def context_of(
 def _coordinators(locations: Mapping[TopicPartition, PartitionLocation]) -> dict[int, TransactionalId]:
     from kafkalog_spark.log.tables.transactional_ids import current_states  # loads the definitions of messages
 
-    logs = (at.open(pass_over_damage=True) for (topic, _), at in locations.items() if topic == TRANSACTION_TOPIC)
-    return {state["producer_id"]: state for log in logs for state in current_states(log)}
+    return {
+        state["producer_id"]: state
+        for (topic, _), location in locations.items()
+        if topic == TRANSACTION_TOPIC
+        for state in current_states(location.open(pass_over_damage=True))
+    }

@@ -1,7 +1,7 @@
-"""Declarations of the metadata tables: columns, rows, unit and needs of each, in one place.
+"""Declarations of the metadata tables: the columns, row function, unit and needs of each table.
 
-The meaning of the columns is in README.md of this directory; a test compares names and types. Every column may be null,
-and in rows about damage most are. Columns have Kafka's names.
+README.md of this directory describes the columns; a test compares names and types. Columns have Kafka's names. Every
+column may be null; in rows about damage, most are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _MEMBERS = pa.list_(
 )
 _PARTITION = {"topic": TEXT, "partition": INT}
 _SOURCE = {"source_partition": INT, "source_offset": LONG, "deleted": BOOL, "error": TEXT}
-"""The record of an internal topic that a row comes from: whether it is a tombstone, and why it cannot be decoded."""
+"""Columns about the record of an internal topic that a row comes from. `deleted` is true for a tombstone; `error` is
+the reason why the record cannot be decoded."""
 
 BATCHES = Table(
     "batches",
@@ -130,7 +131,7 @@ FINDINGS = Table(
 )  # fmt: skip
 
 RECORDS = "records"
-"""The table that a read is of by default; its columns are in `record_schema`."""
+"""Name of the table that is read by default. Its columns are in `record_schema`."""
 
 TABLES = {
     table.name: table
@@ -162,8 +163,8 @@ def table_query(
     if table is None:
         raise OptionError(f"there is no table '{name}'", hint=f"there are {', '.join((RECORDS, *TABLES))}")
     if history and table.topic is None:
-        of = ", ".join(table.name for table in TABLES.values() if table.topic is not None)
-        raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {of}")
+        with_history = ", ".join(table.name for table in TABLES.values() if table.topic is not None)
+        raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {with_history}")
     if of_topics and table.topic is not None:
         raise OptionError(
             f"the table '{name}' cannot be narrowed to topics", hint="leave the topic out and filter its rows"

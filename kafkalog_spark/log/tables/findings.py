@@ -1,4 +1,4 @@
-"""Rows of the table `findings`: what kafkalog-check finds in a partition, or in the log directories themselves."""
+"""Rows of the table `findings`: the findings of kafkalog-check in a partition, or in the log directories' own files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _rows(unit: OpenUnit) -> Iterator[dict[str, Any]]:
         check_directories(unit.roots, unit.locations, findings)
     else:
         local = unit.location.local
-        state = unit.task.once_per_log_dir(local, _dir_state) if local.has_checkpoints else None
+        state = unit.task.once_per_log_dir(local, _read_log_dir_state) if local.has_checkpoints else None
         check_partition(unit.location, findings, state=state)
     findings.add_omitted()
     for finding in findings.kept:
@@ -32,5 +32,5 @@ def _rows(unit: OpenUnit) -> Iterator[dict[str, Any]]:
         yield row | ({"topic": topic, "partition": int(number)} if number else {})
 
 
-def _dir_state(location: PartitionLocation) -> LogDirState:
+def _read_log_dir_state(location: PartitionLocation) -> LogDirState:
     return LogDirState.read(location.log_dir, location.store, Findings())

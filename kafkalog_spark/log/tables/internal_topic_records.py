@@ -1,6 +1,6 @@
 """Records of an internal topic: read from a partition, and reduced to the latest one of each key.
 
-They are decoded one by one in plain Python: an internal topic has thousands of records, other topics have millions.
+Records are decoded one by one in plain Python, because an internal topic has only thousands of records.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def committed_records(log: PartitionLog) -> Iterator[RawRecord]:
     from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
     start, end = log.log_start_offset, log.log_end_offset
-    hidden = _batches_of_open_transactions(log, start, end)
+    uncommitted = _batches_of_open_transactions(log, start, end)
     request = ScanRequest(columns=("offset", "key", "value"), read_committed=True, drop_malformed=log.pass_over_damage)
     for batch in scan_partition(log, start, end, request):
         for offset, key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if not len(hidden) or not ((hidden[:, 0] <= offset) & (offset <= hidden[:, 1])).any():
+            if not len(uncommitted) or not ((uncommitted[:, 0] <= offset) & (offset <= uncommitted[:, 1])).any():
                 yield RawRecord(offset, key, value)
 
 
@@ -63,8 +63,11 @@ def _batches_of_open_transactions(log: PartitionLog, start: int, end: int) -> np
 class Entry:
     """A decoded record.
 
-    key: None if it cannot be decoded. value: None for a tombstone, and if there is an error. error: why key or value
-    cannot be decoded.
+    Attributes:
+        offset: Offset of the record.
+        key: Decoded key; None if it cannot be decoded.
+        value: Decoded value; None for a tombstone, and if there is an error.
+        error: Why key or value cannot be decoded, or None.
     """
 
     offset: int
@@ -77,7 +80,7 @@ class Entry:
         return self.value is None and self.error is None
 
     def source_columns(self, partition: int) -> dict[str, Any]:
-        """Return the columns of a row about the record that it comes from."""
+        """Return the columns that tell from which record a row comes."""
         return {
             "source_partition": partition, "source_offset": self.offset, "deleted": self.is_tombstone,
             "error": self.error,

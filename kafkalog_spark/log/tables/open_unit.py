@@ -1,4 +1,4 @@
-"""A unit that is being read, and what the rows of its table may use: its log, its segment, and the context."""
+"""A unit of work that is being read: its log, its segment, and the context of the query."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 
 class TaskState:
-    """What the units of a task share: the log of one partition, and the checkpoints of log directories.
+    """State that the units of a task share: the log of one partition, and the checkpoints of log directories.
 
-    Neighbouring units of a partition share its listing, and those of a log directory its files. Reading these for each
-    partition again would take hours if there are many.
+    Consecutive units of a partition share its listing, and all units of a log directory share its files. With many
+    partitions, it would take hours to read these again for each partition.
     """
 
     def __init__(self, query: TableQuery, context: TableContext) -> None:
@@ -52,8 +52,8 @@ class TaskState:
         key = read, location.log_dir
         if key not in self._of_log_dirs:
             self._of_log_dirs[key] = read(location)
-        found: T = self._of_log_dirs[key]
-        return found
+        result: T = self._of_log_dirs[key]
+        return result
 
     def _log_end_of(self, topic: str, partition: int) -> int | None:
         location = _declared(self.context.locations, self.query, Need.LOG_ENDS).get((topic, partition))
@@ -127,12 +127,12 @@ class OpenUnit:
         raise FileNotFoundError(errno.ENOENT, "is not part of the log any more", log.directory)
 
     def batches(self, rows: Iterable[Mapping[str, Any]]) -> Batches:
-        """Return the columns of the query, of these rows."""
-        return self.query.of.batches(self.query.columns, rows)
+        """Return RecordBatches of these rows, with the columns of the query."""
+        return self.query.table.batches(self.query.columns, rows)
 
 
 def _declared(fact: T | None, query: TableQuery, need: Need) -> T:
     """Return a fact of the context. Raises LookupError for one that the table does not declare as a need."""
     if fact is None:
-        raise LookupError(f"the table '{query.table}' does not declare Need.{need.name}")
+        raise LookupError(f"the table '{query.table_name}' does not declare Need.{need.name}")
     return fact

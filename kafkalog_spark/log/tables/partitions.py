@@ -1,4 +1,4 @@
-"""Row of the table `partitions`: where a partition begins and ends, and what the files beside its log say."""
+"""Row of the table `partitions`: offsets of a partition, and the content of its checkpoints and small files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_spark.log.tables.units import segment_size
 
 
 def partition_of_unit(unit: OpenUnit) -> Batches:
-    """Return the row of a partition. Raises NotALogDirectory if it is gone or cannot be read."""
+    """Return the row of a partition. Raises NotALogDirectory if it was deleted or cannot be read."""
     location = unit.location
     closed = location.has_checkpoints and unit.task.once_per_log_dir(location, _is_cleanly_closed)
     return unit.batches([_row(location, unit.checkpoints, closed=closed)])
@@ -31,10 +31,10 @@ def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool)
     tp = location.topic, location.partition
     row: dict[str, Any] = {}
     if location.has_checkpoints:
-        of_dir = location.store, location.log_dir
+        store, log_dir = location.store, location.log_dir
         row = {
-            "high_watermark": checkpoints.read(*of_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
-            "recovery_point": checkpoints.read(*of_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
+            "high_watermark": checkpoints.read(store, log_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
+            "recovery_point": checkpoints.read(store, log_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
             "clean_shutdown": closed,
         }
     log = location.open(pass_over_damage=True, checkpoints=checkpoints)

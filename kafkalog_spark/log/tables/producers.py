@@ -1,4 +1,4 @@
-"""Rows of the table `producers`: the producers that a broker would know at the end of a partition."""
+"""Rows of the table `producers`: the producer state that a broker would have at the end of a partition."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ def producers_of_unit(unit: OpenUnit) -> Batches:
 
 
 def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
-    """Yield the producers that a broker would know at the end of the partition, by ID. Raises as `transaction_rows`."""
+    """Yield the producers known at the end of the partition, in the order of their IDs.
+
+    Raises as `transaction_rows`.
+    """
     snapshot, entries = log.latest_snapshot(log.log_end_offset) or (None, [])
     producers = {entry.producer_id: entry for entry in entries}
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
-        for at in (window.table[:, HeaderColumn.PRODUCER_ID] >= 0).nonzero()[0].tolist():
-            header = window.header(at)
+        for row in (window.table[:, HeaderColumn.PRODUCER_ID] >= 0).nonzero()[0].tolist():
+            header = window.header(row)
             if header.base_offset >= start and header.magic == 2:
-                _update(producers, window, at, header)
+                _update(producers, window, row, header)
     for _, entry in sorted(producers.items()):
         owner = coordinators.get(entry.producer_id)
-        row = {
+        columns = {
             "topic": log.topic,
             "partition": log.partition,
             "last_timestamp": timestamp_us(entry.timestamp),
             "snapshot_offset": snapshot,
             "transactional_id": None if owner is None else owner["transactional_id"],
         } | entry._asdict()
-        yield row if entry.has_open_transaction else row | {"transaction_first_offset": None}
+        yield columns if entry.has_open_transaction else columns | {"transaction_first_offset": None}
 
 
 def _update(producers: dict[int, ProducerEntry], window: Window, row: int, header: BatchHeader) -> None:
@@ -55,12 +58,13 @@ def _update(producers: dict[int, ProducerEntry], window: Window, row: int, heade
         marker = marker_of(window, row, header)
         if marker is None:
             return
+        _, coordinator_epoch = marker
         if header.producer_epoch > before.producer_epoch:  # sequences start again
             before = before._replace(last_sequence=NO_SEQUENCE, last_offset=-1, offset_delta=0)
         producers[header.producer_id] = before._replace(
             producer_epoch=header.producer_epoch,
             timestamp=header.max_timestamp,
-            coordinator_epoch=marker[1],
+            coordinator_epoch=coordinator_epoch,
             transaction_first_offset=NO_TRANSACTION,
         )
         return

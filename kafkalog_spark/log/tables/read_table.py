@@ -20,9 +20,9 @@ def rows_of_units(units: Iterable[TableUnit], query: TableQuery, context: TableC
 
     Raises:
         NotALogDirectory: If a file cannot be read.
-        DataLoss: If a file has gone since the units were made, unless the query ignores that.
+        DataLoss: If a file was deleted since the units were planned, unless fail_on_data_loss is False.
     """
-    rows_of, task = row_function(query.of), TaskState(query, context)
+    rows_of, task = row_function(query.table), TaskState(query, context)
     for unit in units:
         if unit.location is None:
             yield from rows_of(OpenUnit(unit, task))
@@ -32,12 +32,12 @@ def rows_of_units(units: Iterable[TableUnit], query: TableQuery, context: TableC
         except NotALogDirectory as gone:
             if unit.location.exists():
                 raise
-            _lose(gone, query)
+            _report_loss(gone, query)
         except FileNotFoundError as gone:
             what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
             name, path = f"{unit.location.topic}-{unit.location.partition}", gone.filename or unit.location.directory
             loss = DataLoss(f"{what}: {gone.strerror}", topic_partition=name, path=path, offset=unit.segment)
-            _lose(loss, query)
+            _report_loss(loss, query)
 
 
 def row_function(table: Table) -> Callable[[OpenUnit], Batches]:
@@ -47,8 +47,8 @@ def row_function(table: Table) -> Callable[[OpenUnit], Batches]:
     return function
 
 
-def _lose(error: KafkalogError, query: TableQuery) -> None:
-    """Raise or log the error for a file that has gone."""
+def _report_loss(error: KafkalogError, query: TableQuery) -> None:
+    """Raise or log the error for a file that was deleted."""
     if query.fail_on_data_loss:
         raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)

@@ -1,4 +1,4 @@
-"""Rows of the table `segments`: the content of each segment, and whether its indexes are right."""
+"""Rows of the table `segments`: the content of each segment, and the number of wrong index entries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from kafkalog_spark.log.read.header_windows import batch_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
-from kafkalog_spark.log.repair.judged_segment import end_of
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamp_us
 from kafkalog_spark.log.tables.units import left_overs
@@ -38,9 +38,9 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
         NotALogDirectory: If the segment cannot be read.
     """
     files = file.files
-    # read before the batches: a live index may name later batches
-    offsets = OffsetIndexCheck(_index(file, files.offset_index, offset_index.ENTRY_SIZE), file.base_offset)
-    times = TimeIndexCheck(_index(file, files.time_index, time_index.ENTRY_SIZE), file.base_offset)
+    # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
+    offsets = OffsetIndexCheck(_read_index(file, files.offset_index, offset_index.ENTRY_SIZE), file.base_offset)
+    times = TimeIndexCheck(_read_index(file, files.time_index, time_index.ENTRY_SIZE), file.base_offset)
     offsets_wrong, times_wrong = len(offsets.faults), len(times.faults)
     batches = damaged = position = 0
     records: int | None = 0
@@ -55,7 +55,7 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
             continue
         table = part.table
         offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))
-        if not damaged:  # the latest record may have been in the damage
+        if not damaged:  # a damaged batch may have had the largest timestamp
             times_wrong += sum(1 for _ in times.take(table))
         if not batches:
             first_timestamp = int(table[0, HeaderColumn.BASE_TIMESTAMP])
@@ -65,8 +65,9 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
                 None if (table[:, HeaderColumn.COUNT] < 0).any() else records + int(table[:, HeaderColumn.COUNT].sum())
             )
         max_timestamp = max(max_timestamp, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
-        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, end_of(table[-1])
-    if not damaged and not file.is_last:  # as kafkalog-check: unknown for a live or damaged segment
+        end_offset, position = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1, batch_end(table[-1])
+    # As in kafkalog-check: the end of a live or damaged segment is unknown, so its last entries are not checked.
+    if not damaged and not file.is_last:
         offsets_wrong += sum(1 for _ in offsets.finish(position))
         times_wrong += sum(1 for _ in times.finish())
     return {
@@ -86,7 +87,7 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
         "offset_index_wrong": files.offset_index and offsets_wrong,
         "time_index_entries": files.time_index and times.entries,
         "time_index_wrong": files.time_index and times_wrong,
-        "aborted_transactions": _aborted(file),
+        "aborted_transactions": _count_aborts(file),
         "has_snapshot": any(at == file.base_offset for at, _ in names.producer_snapshots(log.names)),
         "damaged_bytes": damaged,
         "error": error,
@@ -102,13 +103,13 @@ def _left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
             size = os.stat(path).st_size if facts is None else facts.size
         except FileNotFoundError:
             continue  # deleted meanwhile
-        # a segment without suffix that is not part of the log: a .swap replaces it
+        # A segment without a suffix is not part of the log if a .swap file replaces it.
         state = "deleted" if file.transient_suffix is None else _TRANSIENT_STATES[file.transient_suffix]
         row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}
         yield row | {"state": state, "file": path, "size": size}
 
 
-def _aborted(file: SegmentFile) -> int | None:
+def _count_aborts(file: SegmentFile) -> int | None:
     """Return the number of entries in the .txnindex, None if it is missing or cannot be read."""
     try:
         return None if file.files.transaction_index is None else len(file.aborted())
@@ -118,7 +119,7 @@ def _aborted(file: SegmentFile) -> int | None:
         return None
 
 
-def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
+def _read_index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
     """Return the bytes of an index; none if it is missing or cannot be read, which kafkalog-check reports."""
     try:
         return file.read_index(name, entry_size)

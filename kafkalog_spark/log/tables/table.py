@@ -1,4 +1,4 @@
-"""Metadata tables, in general: what a table declares, a query of one, and the pieces of work that it is divided into.
+"""Types of metadata tables: the declaration of a table, a query of a table, and the units of work of a query.
 
 All values are small and picklable. The tables themselves are declared in `declarations`.
 """
@@ -19,11 +19,11 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 
-_ROWS_PER_BATCH = 8 << 10  # of tables whose rows are made one by one
+_ROWS_PER_BATCH = 8 << 10  # rows of a RecordBatch that is converted from dicts
 
 
 class Unit(Enum):
-    """Largest piece of work of a table. Options for starts and ends narrow tables of segments."""
+    """Kind of the units of work of a table. Options for starts and ends narrow only tables with SEGMENT."""
 
     PARTITION = auto()
     SEGMENT = auto()
@@ -49,10 +49,11 @@ class Table:
         columns: Arrow types by name, in order.
         rows: Function that returns the rows of a unit, as `module.function` of this package. It takes an `OpenUnit` and
             returns an iterator of RecordBatches. It is imported when rows are read.
-        unit: Largest piece of work.
-        needs: The facts that the rows need, each with the columns that depend on it; no columns mean all rows do.
+        unit: Kind of its units of work.
+        needs: The facts that the rows need, each with the columns that depend on it; an empty tuple if all rows do.
         on_demand: Columns that are read only if a query names them, because they cost more than the others.
-        topic: The internal topic that it is made of, if any. Then it has a history, and no subscription narrows it.
+        topic: The internal topic whose records are the rows; None for other tables. A table with a topic has a history,
+            and cannot be narrowed to other topics.
         has_log_dir_rows: It also has rows about the log directories themselves.
         has_left_overs: It also has rows about segment files that are not part of a log.
     """
@@ -69,7 +70,7 @@ class Table:
 
     @property
     def has_ranges(self) -> bool:
-        """True if options for starts and ends narrow it."""
+        """True if options for starts and ends narrow the table."""
         return self.unit is Unit.SEGMENT
 
     @property
@@ -86,9 +87,9 @@ class Table:
         return pa.schema([(name, self.columns[name]) for name in columns])
 
     def batches(self, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of rows, null if a row has no value of that name. Timestamps are in microseconds."""
-        schema, left = self.schema(columns), iter(rows)
-        while chunk := list(islice(left, _ROWS_PER_BATCH)):
+        """Yield these columns of rows; null if a row has no value of that name. Timestamps are in microseconds."""
+        schema, remaining = self.schema(columns), iter(rows)
+        while chunk := list(islice(remaining, _ROWS_PER_BATCH)):
             try:
                 batch = pa.RecordBatch.from_pylist(chunk, schema)
             except UnicodeEncodeError:  # a path or name in the file system that is not UTF-8
@@ -101,41 +102,41 @@ class TableQuery:
     """Query of a table.
 
     Attributes:
-        of: The table.
+        table: The table.
         columns: Names, in the order of the result.
         history: Every record of an internal topic instead of the latest one of each key.
         fail_on_data_loss: Raise an error for files that disappear between planning and reading.
         max_decompressed: Bytes that one batch may decompress to, None for the default of reading.
     """
 
-    of: Table
+    table: Table
     columns: tuple[str, ...]
     history: bool = False
     fail_on_data_loss: bool = True
     max_decompressed: int | None = None
 
     @property
-    def table(self) -> str:
-        """Name of the table."""
-        return self.of.name
+    def table_name(self) -> str:
+        return self.table.name
 
     def needs(self, need: Need) -> bool:
-        """Return True if one of the columns depends on a need."""
-        if need not in self.of.needs:
+        """Return True if one of the queried columns depends on a need."""
+        if need not in self.table.needs:
             return False
-        dependent = self.of.needs[need]
+        dependent = self.table.needs[need]
         return not dependent or not set(dependent).isdisjoint(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class TableUnit:
-    """A piece of work of a query, independent of the others.
+    """A unit of work of a query, independent of the others.
 
     Attributes:
-        location: The partition, None for the log directories themselves.
+        location: The partition; None for the log directories themselves.
         segment: Base offset of the segment; None for the whole partition, and for its left-over files.
-        start, end: Offsets [start, end).
-        size: Bytes of .log files.
+        start: First offset.
+        end: End of the offsets [start, end).
+        size: Bytes of the .log files.
     """
 
     location: PartitionLocation | None
@@ -153,8 +154,8 @@ TransactionalId = Mapping[str, Any]
 class TableContext:
     """Facts from outside of a query's own partitions, collected on the driver (`context.context_of`).
 
-    A fact that the table does not declare as a need is None, so that using it is an error. One that is declared, but on
-    which no column of the query depends, is empty.
+    A fact that the table does not declare as a need is None, so that its use raises an error. A declared fact is empty
+    if no column of the query depends on it.
 
     Attributes:
         coordinators: States of transactional IDs by producer ID (Need.COORDINATORS).

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-"""A timestamp that it cannot represent (year 294,247 and later) is null."""
+"""Type of timestamp columns. A timestamp that it cannot represent (year 294,247 and later) is null."""
 _LARGEST_MS = (2**63 - 1) // 1000
 
 

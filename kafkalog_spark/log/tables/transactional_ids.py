@@ -16,7 +16,6 @@ from kafkalog_spark.log.tables.timestamps import timestamp_us
 
 _TRANSACTION_KEY, _TRANSACTION_VALUE = message("TransactionLogKey"), message("TransactionLogValue")
 
-
 _STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
     "PrepareEpochFence",

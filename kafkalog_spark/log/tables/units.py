@@ -16,18 +16,18 @@ _log = logging.getLogger(__name__)
 
 
 def partitions_of(query: TableQuery, present: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions of a query without a subscription: all, or those of its internal topic."""
-    return [tp for tp in present if query.of.topic in (None, tp[0])]
+    """Return the partitions of a query without a subscription: all of them, or those of the table's internal topic."""
+    return [tp for tp in present if query.table.topic in (None, tp[0])]
 
 
 def warn_of_missing_topic(query: TableQuery, present: Iterable[TopicPartition], paths: Iterable[str]) -> None:
-    """Log a warning if the table is made of an internal topic that the log directories do not hold."""
-    topic = query.of.topic
+    """Log a warning if the rows of the table come from an internal topic that the log directories do not hold."""
+    topic = query.table.topic
     if topic is not None and not any(tp[0] == topic for tp in present):
         _log.warning(
             "table %s is made of topic %s, of which %s holds no partition: "
             "those of a cluster lie in the log directories of all its brokers",
-            query.table,
+            query.table_name,
             topic,
             ", ".join(paths),
         )
@@ -46,22 +46,22 @@ def units_of(
         query: The query.
         locations: Partitions of the query.
         ranges: Offsets of each partition; None for all offsets. A partition without a range is left out.
-        whole: True if the query is of the log directories as a whole: then rows about these are included, if the table
-            has such rows.
+        whole: True if the query is not narrowed to topics. Then rows about the log directories themselves are included,
+            if the table has such rows.
 
     Raises:
         NotALogDirectory: If a partition cannot be read.
     """
     units: list[TableUnit] = []
     checkpoints = Checkpoints()
-    if query.of.has_log_dir_rows and whole:
+    if query.table.has_log_dir_rows and whole:
         units.append(TableUnit(None))
     for tp, location in locations.items():
         if ranges is not None and tp not in ranges:
             continue
         offsets = range(MAX_INT64) if ranges is None else ranges[tp]
         log = location.open(pass_over_damage=True, checkpoints=checkpoints)
-        if not query.of.has_ranges:
+        if not query.table.has_ranges:
             size = sum(segment_size(log, index) for index in range(len(log.segments)))
             units.append(TableUnit(location, size=size))
             continue
@@ -70,13 +70,13 @@ def units_of(
             if segment.base_offset < offsets.stop and (next_base is None or next_base > offsets.start):
                 size = segment_size(log, index)
                 units.append(TableUnit(location, segment.base_offset, offsets.start, offsets.stop, size))
-        if query.of.has_left_overs and ranges is None and left_overs(log):
+        if query.table.has_left_overs and ranges is None and left_overs(log):
             units.append(TableUnit(location))
     return units
 
 
 def segment_size(log: PartitionLog, index: int) -> int:
-    """Return the bytes of a .log file; 0 if it has gone, which its reader will report."""
+    """Return the bytes of a .log file; 0 if it was deleted, which its reader will report."""
     try:
         return log.size_of(index)
     except FileNotFoundError:

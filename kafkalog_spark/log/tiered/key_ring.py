@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_spark.errors import CorruptFile, CorruptManifest, KafkalogError, KeyNotGiven, OptionError, install_hint
-from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.format.regular_file import read_whole
 
 if TYPE_CHECKING:
     from Crypto.Cipher.PKCS1_OAEP import PKCS1OAEP_Cipher

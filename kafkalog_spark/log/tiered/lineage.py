@@ -24,6 +24,7 @@ class ExclusionReason(Enum):
     """Why a segment does not belong to a log. The values are texts for messages."""
 
     NO_EPOCHS = "it has no leader epochs"
+    NO_LINEAGE = "the log has no leader epochs"
     EPOCH_OUTSIDE = "its last leader epoch is outside the log's epochs"
     EPOCH_UNKNOWN = "the log does not have one of its leader epochs"
     BEGINS_BEFORE_EPOCH = "its first leader epoch begins at a lower offset than in the log"
@@ -51,8 +52,10 @@ def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | No
         log_end: Log end offset of a live log; None without a live log.
     """
     epochs = without_empty_epochs(segment.leader_epochs)
-    if not epochs or not lineage:
+    if not epochs:
         return ExclusionReason.NO_EPOCHS
+    if not lineage:
+        return ExclusionReason.NO_LINEAGE
     log_epochs = [entry.epoch for entry in lineage]
     last = epochs[-1].epoch
     if not log_epochs[0] <= last <= log_epochs[-1]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from kafkalog_spark.errors import LogDirLocked
-from kafkalog_spark.format.atomic_file import open_regular
 from kafkalog_spark.format.names import LOCK_FILE
+from kafkalog_spark.format.regular_file import open_regular
 
 _held: set[tuple[int, int, str]] = set()  # (device, inode, file name) of each lock that this process holds
 _held_lock = threading.Lock()

@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import fsync_file
+from kafkalog_spark.format.fsync import fsync_file
 
 
 def fsync_segment(directory: str | os.PathLike[str], base_offset: int, transient_suffix: str = "") -> None:

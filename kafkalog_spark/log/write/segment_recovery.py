@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
-from kafkalog_spark.format.atomic_file import descriptor, fsync_descriptor, replace_file
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.fsync import fsync_descriptor
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES

@@ -17,11 +17,9 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import (
-    descriptor,
-    replace_file,
-)
+from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.layout import HeaderColumn
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 

@@ -18,14 +18,11 @@ from typing import Self
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    FILE_MODE,
-    fdatasync_descriptor,
-    open_regular,
-)
+from kafkalog_spark.format.fsync import fdatasync_descriptor
 from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP
 from kafkalog_spark.format.offset_index import OffsetIndexWriter
+from kafkalog_spark.format.regular_file import FILE_MODE, open_regular
 from kafkalog_spark.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.header_reader import end_of_closed_segment, header_at

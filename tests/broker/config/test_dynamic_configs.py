@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, FILE, GROUPS, DynamicConfigs
 from kafkalog_spark.errors import UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_state
+from kafkalog_spark.format.regular_file import read_state
 
 
 def loaded(*directories, node=1):

@@ -20,7 +20,7 @@ class FakeLog:
         self.config = SimpleNamespace(flush_messages=flush_messages)
         self.log_end_offset = self._recovery_point = self.high_watermark = self.looks = 0
         self.failure: OSError | None = None
-        self.is_closed = self.follows = False
+        self.is_closed = self.is_follower = False
 
     @property
     def recovery_point(self) -> int:

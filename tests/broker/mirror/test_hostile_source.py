@@ -25,7 +25,7 @@ from kafkalog_broker.mirror.mirror_options import MirrorOptions
 from kafkalog_broker.mirror.source_address import parse_bootstrap
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror_file import OtherSource
 from kafkalog_broker.protocol.mirror_messages import FETCH
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.topic_registry_file import parse_registry
 from kafkalog_broker.testing import RunningBroker, running_broker
@@ -118,7 +118,7 @@ def test_a_log_longer_than_the_sources_is_cut(broker, tmp_path, caplog):
     produce(broker, "orders", 100)
     mirror_once(broker.bootstrap, mirror)
     log = reopened(mirror)
-    Follower(log).append(fetched_batches(memoryview(records(100, 20, leader_epoch=0))), NOW)
+    Follower(log).append(parse_fetched_batches(memoryview(records(100, 20, leader_epoch=0))), NOW)
     log.close()
     produce(broker, "orders", 5, first=100)
     with caplog.at_level(logging.WARNING):

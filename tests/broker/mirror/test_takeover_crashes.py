@@ -23,8 +23,8 @@ from kafkalog_broker.mirror.takeover_record import (
     write_record,
 )
 from kafkalog_broker.runtime.clock import SystemClock
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
@@ -100,7 +100,7 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def append(opened: Opened, partition: int, data: bytes) -> None:
     log = opened.logs.get("orders", partition)
     assert log is not None
-    Follower(log).append(fetched_batches(memoryview(data)), 1000)
+    Follower(log).append(parse_fetched_batches(memoryview(data)), 1000)
 
 
 @pytest.fixture

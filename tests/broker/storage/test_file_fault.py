@@ -13,7 +13,7 @@ import ssl
 import pytest
 
 from kafkalog_broker.storage.file_fault import FileFault, file_fault
-from kafkalog_spark.format.atomic_file import NotRegularFile
+from kafkalog_spark.format.regular_file import NotRegularFile
 
 DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.ESTALE, errno.ENOTCONN)
 OTHER_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.ECONNRESET, errno.EPIPE)

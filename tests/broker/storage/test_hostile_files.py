@@ -8,7 +8,7 @@ import os
 import pytest
 
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.log_directory import LogDirError
+from kafkalog_broker.storage.log_directories import LogDirError
 from tests.broker.storage.helpers.managed_logs import offsets_of, started
 
 STEM = "orders-0/00000000000000000000"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.storage.compaction import cleaning_request
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted, OwnerThread
+from kafkalog_broker.storage.compaction import owner_thread
+from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
+from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.storage.helpers.cleaned_logs import records_of, transient_files
@@ -386,7 +387,7 @@ def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
 
     def ask():
         try:
-            owner.ask(lambda: found.append("done"))
+            owner.call(lambda: found.append("done"))
         except CleaningAborted as error:
             found.append(str(error))
 
@@ -402,10 +403,10 @@ def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
 
 def test_what_the_owner_raises_is_raised_where_it_was_asked_for():
     with pytest.raises(TimeoutError, match="mine"):
-        OwnerThread(lambda function: function()).ask(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
+        OwnerThread(lambda function: function()).call(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
 
 
-def test_owner_ask_when_the_function_ends_right_after_the_wait_returns_its_result(monkeypatch):
+def test_owner_call_when_the_function_ends_right_after_the_wait_returns_its_result(monkeypatch):
     """The look whether the function is done comes after a wait that has timed out."""
     waiting: list[Callable[[], object]] = []
 
@@ -415,9 +416,9 @@ def test_owner_ask_when_the_function_ends_right_after_the_wait_returns_its_resul
                 waiting.pop()()
             return super().done()
 
-    monkeypatch.setattr(cleaning_request, "Future", LateFuture)
-    monkeypatch.setattr(cleaning_request, "_POLL_S", 0.0)
-    assert OwnerThread(waiting.append).ask(lambda: "result") == "result"
+    monkeypatch.setattr(owner_thread, "Future", LateFuture)
+    monkeypatch.setattr(owner_thread, "_POLL_S", 0.0)
+    assert OwnerThread(waiting.append).call(lambda: "result") == "result"
 
 
 def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_path):

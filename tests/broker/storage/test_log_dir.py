@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from kafkalog_broker.storage.log_directory import LogDirError, open_log_dirs
+from kafkalog_broker.storage.log_directories import LogDirError, open_log_dirs
 from kafkalog_spark.errors import LogDirLocked
 from kafkalog_spark.format.meta_properties import read_meta_properties
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.partition_dirs import KEPT_CONFIGS, PartitionDir, find_partition_dirs, reconcile
+from kafkalog_broker.storage.partition_dirs import PartitionDir, find_partition_dirs
+from kafkalog_broker.storage.registry_reconciliation import KEPT_CONFIGS, reconcile
 from kafkalog_broker.storage.topic import Topic
 
 A, B, NEW = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=99)

@@ -4,8 +4,8 @@ import errno
 import uuid
 from types import SimpleNamespace
 
-from kafkalog_broker.storage.housekeeping import Housekeeping
 from kafkalog_broker.storage.partition_removal import remove, rename_for_deletion
+from kafkalog_broker.storage.scheduled_removals import ScheduledRemovals
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 
@@ -28,20 +28,18 @@ def test_a_long_topic_is_cut_so_that_the_name_fits(tmp_path):
     )
 
 
-def housekeeping() -> Housekeeping:
-    """At monotonic time 0."""
-    clock = SimpleNamespace(monotonic_ms=lambda: 0)
-    return Housekeeping(SimpleNamespace(clock=clock), lambda work: work())  # type: ignore[arg-type]
+def removals_at_time_0() -> ScheduledRemovals:
+    return ScheduledRemovals(SimpleNamespace(monotonic_ms=lambda: 0))  # type: ignore[arg-type]
 
 
 def test_nothing_is_removed_before_its_time(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").write_text("x")
     (tmp_path / "f").write_text("x")
-    removals = housekeeping()
-    removals.schedule_removal(tmp_path / "d", 100)
-    removals.schedule_removal(tmp_path / "f", 50)
-    removals.schedule_removal(tmp_path / "never-there", 50)
+    removals = removals_at_time_0()
+    removals.schedule(tmp_path / "d", 100)
+    removals.schedule(tmp_path / "f", 50)
+    removals.schedule(tmp_path / "never-there", 50)
     removals.remove_due(49)
     assert (tmp_path / "f").exists()
     removals.remove_due(50)
@@ -54,9 +52,9 @@ def test_nothing_is_removed_before_its_time(tmp_path):
 def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path, caplog):
     (tmp_path / "f").write_text("x")
     (tmp_path / "g").write_text("x")
-    removals = housekeeping()
-    removals.schedule_removal(tmp_path / "f" / "below-a-file", 1)
-    removals.schedule_removal(tmp_path / "g", 1)
+    removals = removals_at_time_0()
+    removals.schedule(tmp_path / "f" / "below-a-file", 1)
+    removals.schedule(tmp_path / "g", 1)
     removals.remove_due(1)
     assert not (tmp_path / "g").exists()
     removals.remove_due(2)
@@ -73,11 +71,11 @@ def test_a_file_whose_rename_is_not_on_disk_is_removed_when_it_is(tmp_path, monk
         if directory.name == "a":
             raise OSError(errno.EMFILE, "Too many open files")
 
-    removals = housekeeping()
+    removals = removals_at_time_0()
     for name in ("a", "b"):
-        removals.schedule_removal(tmp_path / name / "0.log.deleted", 1)
+        removals.schedule(tmp_path / name / "0.log.deleted", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("kafkalog_broker.storage.housekeeping.fsync_directory", refuse)
+        patch.setattr("kafkalog_broker.storage.scheduled_removals.fsync_directory", refuse)
         removals.remove_due(1)
     assert [(tmp_path / name / "0.log.deleted").exists() for name in ("a", "b")] == [True, False]
     assert "are removed later: [Errno 24] Too many open files" in caplog.text

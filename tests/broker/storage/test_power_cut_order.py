@@ -9,9 +9,10 @@ import os
 
 import pytest
 
-from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, OwnerThread
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
+from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
 from kafkalog_broker.storage.compaction.throttler import Throttler
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish
 from kafkalog_broker.storage.recovery.log_loader import load_log
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_offset_checkpoint, write_leader_epochs

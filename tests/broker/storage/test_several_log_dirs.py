@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 
+from kafkalog_broker.storage.log_dir_usage import read_log_dir_usages
 from kafkalog_broker.storage.topic_registry_file import TOPICS_FILE
 from tests.broker.storage.helpers.managed_logs import (
     MARKER,
@@ -44,7 +45,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, capl
     broker.append(partition=1)
     broker.create("more", 2)
     assert len(list((tmp_path / "b").glob("more-*"))) == 2
-    usage = broker.logs.usage()
+    usage = read_log_dir_usages(broker.logs)
     assert [log_dir.is_online for log_dir, *_ in usage] == [False, True]
     assert usage[0][1:] == (-1, -1, {})
     assert usage[1][3]["orders", 1] == len(content(broker, partition=1))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.storage import log_directory
-from kafkalog_broker.storage.log_directory import LogDirectories
+from kafkalog_broker.storage import log_directories
+from kafkalog_broker.storage.log_directories import LogDirectories
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.storage.helpers import managed_logs
 from tests.broker.storage.helpers.managed_logs import content, killed, started
@@ -38,7 +38,7 @@ def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
     found: list[LogDirectories] = []
 
     def open_log_dirs(*arguments: object) -> LogDirectories:
-        found.append(log_directory.open_log_dirs(*arguments))  # type: ignore[arg-type]
+        found.append(log_directories.open_log_dirs(*arguments))  # type: ignore[arg-type]
         return found[-1]
 
     monkeypatch.setattr(managed_logs, "open_log_dirs", open_log_dirs)

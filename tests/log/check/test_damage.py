@@ -18,7 +18,7 @@ from kafkalog_spark.format.checkpoint import (
 )
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
-from kafkalog_spark.log.check.finding import MOST_OF_A_FILE
+from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
@@ -383,9 +383,9 @@ def test_of_one_file_only_some_findings_are_told_and_the_rest_counted(golden_cop
     path.write_bytes(data)
     findings = check_log_dirs([root]).findings
     told = [str(finding) for finding in findings.kept if finding.path == str(path)]
-    assert len(told) == MOST_OF_A_FILE + 1
+    assert len(told) == MAX_FINDINGS_PER_FILE + 1
     assert told[-1].endswith("more like these in this file")
-    assert findings.errors > MOST_OF_A_FILE
+    assert findings.errors > MAX_FINDINGS_PER_FILE
 
 
 def test_a_directory_that_was_killed_is_no_error_until_it_is_said_to_be_closed(golden_crashed: Path) -> None:

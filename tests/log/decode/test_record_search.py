@@ -112,7 +112,7 @@ def test_aborted_records_stay_hidden() -> None:
 
 
 def test_more_matches_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_decoder, "_FEW", 3)
+    monkeypatch.setattr(run_decoder, "_INITIAL_MATCHES", 3)
     rows = all_rows(KAFKA_4_3, "codec-zstd")
     wanted = RecordPredicate(key_prefix=b"")
     expected = [row["offset"] for row in rows if row["key"] is not None]

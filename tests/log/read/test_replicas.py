@@ -13,7 +13,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replica_choice import NO_EPOCH, ReplicaCopy, best, chosen_copy
+from kafkalog_spark.log.read.replica_choice import NO_EPOCH, ReplicaCopy, best_copy, choose_copy
 from tests.log.helpers.copies import IDS, copy_of, two_brokers
 from tests.source.helpers.made_logs import numbers
 
@@ -37,7 +37,7 @@ def _copy(directory: str, epoch: int, log_end: int | None) -> ReplicaCopy:
 def test_the_highest_leader_epoch_then_the_furthest_log_end(
     copies: list[tuple[str, int, int | None]], wanted: str
 ) -> None:
-    assert best([_copy(*copy) for copy in copies]).location.directory == wanted
+    assert best_copy([_copy(*copy) for copy in copies]).location.directory == wanted
 
 
 def _places(*log_dirs: Path) -> LogDirs:
@@ -133,7 +133,7 @@ def test_damaged_epoch_file_is_logged_and_counts_as_missing(tmp_path: Path, capl
     directory = copy_of(tmp_path, *TP, numbers(0, 5), epoch=7)
 
     def epoch() -> int:
-        choice = chosen_copy([PartitionLocation(*TP, str(directory))])
+        choice = choose_copy([PartitionLocation(*TP, str(directory))])
         assert choice is not None
         return choice[0].epoch
 
@@ -166,7 +166,7 @@ def test_log_ends_are_found_only_if_epochs_do_not_decide(
         directory.mkdir(parents=True)
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(epoch, 0)])
         places.append(PartitionLocation(*TP, str(directory)))
-    chosen = chosen_copy(places)
+    chosen = choose_copy(places)
     assert chosen is not None
     assert chosen[0].epoch == 4
     assert looked_at == opened

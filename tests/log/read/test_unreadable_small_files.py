@@ -11,7 +11,7 @@ import pytest
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replica_choice import leading_copy
+from kafkalog_spark.log.read.replica_choice import choose_leading_copy
 from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
 from kafkalog_spark.store.interface import Store
 
@@ -58,4 +58,4 @@ def test_replica_whose_leader_epochs_cannot_be_read_is_not_passed_over() -> None
         PartitionLocation("orders", 0, f"s3://bucket/{broker}/orders-0", failing(errno.ETIMEDOUT)) for broker in "ab"
     ]
     with pytest.raises(NotALogDirectory):
-        leading_copy(places, lambda place: 0, alone_too=False)
+        choose_leading_copy(places, lambda place: 0, always_find_end=False)

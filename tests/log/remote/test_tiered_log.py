@@ -225,7 +225,7 @@ def test_retention_goes_on_while_a_log_is_read(tmp_path: Path) -> None:
         path.unlink()
     Path(log.directory).rmdir()
     log.refresh()
-    assert (log.gone, log.segments) == (True, [])
+    assert (log.is_deleted, log.segments) == (True, [])
 
 
 def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.repair.lost_keys import MOST_KEYS, lost_keys
+from kafkalog_spark.log.repair.lost_keys import MOST_KEYS, LostKeys, read_lost_keys
 from kafkalog_spark.log.repair.report import KEY_BYTES, key_text
 from tests.log.helpers.batch_builder import CODECS, V2Record, batch
 from tests.log.helpers.damaged_log import TIME, open_log, patched, write_segments
@@ -16,9 +16,9 @@ def made(first: int, keys: list[bytes | None], codec: int = 0) -> bytes:
     return batch(first, [V2Record(first + n, TIME, key, b"v" * 20) for n, key in enumerate(keys)], codec=codec)
 
 
-def found(root: Path, data: bytes) -> tuple[dict[bytes, None], int]:
+def found(root: Path, data: bytes) -> LostKeys:
     with open_log(write_segments(root, {0: data})).open_segment(0) as file:
-        return lost_keys(file, 0, file.size)
+        return read_lost_keys(file, 0, file.size)
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
@@ -37,9 +37,9 @@ def test_up_to_the_first_record_that_is_malformed(tmp_path: Path) -> None:
 
 
 def test_of_a_batch_whose_length_is_gone_nothing(tmp_path: Path) -> None:
-    assert found(tmp_path, patched(made(0, [b"a"]), 8, b"\x7f\xff\xff\xff")) == ({}, 0)
-    assert found(tmp_path, bytes(500)) == ({}, 0)
-    assert found(tmp_path, b"") == ({}, 0)
+    assert found(tmp_path, patched(made(0, [b"a"]), 8, b"\x7f\xff\xff\xff")) == ((), 0)
+    assert found(tmp_path, bytes(500)) == ((), 0)
+    assert found(tmp_path, b"") == ((), 0)
 
 
 def test_a_report_is_not_flooded(tmp_path: Path) -> None:

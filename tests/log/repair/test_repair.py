@@ -22,7 +22,7 @@ from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.repair.fitting_batches import fitting, true_epochs
+from kafkalog_spark.log.repair.fitting_batches import correct_leader_epochs, select_fitting_batches
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, data_dir, golden_logs
 from tests.log.helpers.lying_batches import lying_batch
@@ -234,7 +234,7 @@ def table(*batches: tuple[int, int], epochs: tuple[int, ...] = ()) -> np.ndarray
     ],
 )
 def test_which_batches_can_stand_together(batches: tuple[tuple[int, int], ...], kept: str) -> None:
-    found = fitting(table(*batches), 0, 1000, -1)
+    found = select_fitting_batches(table(*batches), 0, 1000, -1)
     assert found.sum() == kept.count("1")
     if "twice" not in kept and batches[-1] != (5, 9):
         assert "".join(map(str, found.astype(int))) == kept
@@ -251,7 +251,7 @@ def test_which_batches_can_stand_together(batches: tuple[tuple[int, int], ...], 
     ],
 )
 def test_which_leader_epochs_batches_are_given(epochs: tuple[int, ...], highest: int, given: tuple[int, ...]) -> None:
-    assert tuple(true_epochs(np.array(epochs, np.int64), highest).tolist()) == given
+    assert tuple(correct_leader_epochs(np.array(epochs, np.int64), highest).tolist()) == given
 
 
 def test_a_repaired_directory_is_on_disk_with_all_directories_above(

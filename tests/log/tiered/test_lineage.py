@@ -76,7 +76,8 @@ def test_without_a_live_log_nothing_is_compared_with_its_end() -> None:
 
 
 def test_without_a_lineage_nothing_is_of_the_log() -> None:
-    assert exclusion_reason(segment(0, 9), []) is ExclusionReason.NO_EPOCHS
+    assert exclusion_reason(segment(0, 9), []) is ExclusionReason.NO_LINEAGE
+    assert exclusion_reason(segment(0, 9, {}), []) is ExclusionReason.NO_EPOCHS
 
 
 def test_the_newest_segment_is_of_the_highest_epoch_then_goes_furthest() -> None:

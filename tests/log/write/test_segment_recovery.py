@@ -37,7 +37,7 @@ def files(directory, base=0):
 @pytest.fixture(params=["plain", "swept"])
 def scan(request, monkeypatch):
     """Both scans, the swept one in small windows so that batches lie across their borders."""
-    monkeypatch.setattr(header_windows, "_WINDOW", 700)
+    monkeypatch.setattr(header_windows, "_WINDOW_BYTES", 700)
     monkeypatch.setattr(header_windows, "_TABLE_ROWS", 3)
     monkeypatch.setattr(header_windows, "_PLAIN_BELOW", 1 << 30 if request.param == "plain" else 0)
 

@@ -14,6 +14,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.storage.log_dir_usage import read_log_dir_usages
 
 
 @api(35, 1, 5)
@@ -21,7 +22,7 @@ def describe_log_dirs(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
     requested = None if topics is None else {(topic.topic, index) for topic in topics for index in topic.partitions}
     results = []
-    for log_dir, total_bytes, usable_bytes, sizes in broker.logs.usage():
+    for log_dir, total_bytes, usable_bytes, sizes in read_log_dir_usages(broker.logs):
         partitions: dict[str, list[dict[str, int]]] = {}
         for (topic, partition), size in sizes.items():
             if requested is None or (topic, partition) in requested:

@@ -1,13 +1,13 @@
-"""Validation of a producer's v2 batch before it is appended (LogValidator).
+"""Validation of a producer's v2 batch before it is appended (Kafka: `LogValidator`).
 
-Thread-safe, without I/O: it may run in a worker thread before the log assigns offsets and checks the producer. Kafka's
-rules, in its order: one v2 batch with base offset 0, no larger than max.message.bytes, with a valid CRC; a record count
-that agrees with the offsets; no control batch; well-formed records that follow the rules of the topic (`topic_rules`).
-A batch fails as a whole.
+Thread-safe, without I/O: it may run on a worker thread before the log assigns offsets and checks the producer. Kafka's
+rules, in its order: there is exactly one v2 batch, with base offset 0 and a valid CRC, no larger than
+max.message.bytes; its record count agrees with its offsets; it is no control batch; its records are well-formed and
+follow the rules of the topic (`topic_rules`). If one rule is broken, the whole batch is refused.
 
-These fields are corrected: the max timestamp if it is not that of the records, the timestamp type for a LogAppendTime
-topic, the codec if compression.type demands another one, and offset deltas that are not 0, 1, 2 ... Only then is the
-CRC computed again. The log itself writes base offset and leader epoch, which the CRC does not cover.
+Four things are corrected: a max timestamp that is not that of the records, the timestamp type of a LogAppendTime topic,
+a codec other than compression.type demands, and offset deltas that are not 0, 1, 2 ... Only then is the CRC computed
+again. The log writes base offset and leader epoch later; the CRC does not cover them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from crc32c import crc32c
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.recompression import PRODUCER, rebuilt, target_codec, unpacked
+from kafkalog_broker.storage.append.decompression import decompress_records
+from kafkalog_broker.storage.append.recompression import PRODUCER, rebuild_batch, target_codec
 from kafkalog_broker.storage.append.record_layouts import RecordColumn
 from kafkalog_broker.storage.append.record_walk import RecordFacts, record_columns, walk_records
 from kafkalog_broker.storage.append.topic_rules import (
@@ -46,7 +47,7 @@ _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
 _MAGIC = 2
-_new_tuple = tuple.__new__  # BatchHeader without the cost of its constructor
+_new_tuple = tuple.__new__  # creates BatchHeader without its constructor, which is slower
 
 
 def validate_batch(
@@ -54,18 +55,18 @@ def validate_batch(
 ) -> EncodedBatch:
     """Check the batch of one partition and return a copy to append.
 
-    Bytes after the batch are ignored if they are fewer than another batch has.
+    Bytes after the batch are ignored, unless they contain another batch.
 
     Args:
-        data: The records field of one partition.
+        data: Records of one partition in a Produce request.
         config: Configuration of the topic.
-        now_ms: Time of the broker.
-        budget: Limits of the work.
+        now_ms: Current time.
+        budget: Limits on the work.
 
     Raises:
         BrokerError: message_too_large, corrupt_message, invalid_record, unsupported_compression_type.
         InvalidRecords: invalid_record or invalid_timestamp, with the records that break a rule of the topic.
-        TakesTooLong: Only with a budget of the event loop: validate the batch in a thread.
+        TakesTooLong: Only with a budget of the event loop. The caller then validates the batch on a worker thread.
     """
     view = memoryview(data)
     size = _size_of_only_batch(view, config)
@@ -80,7 +81,7 @@ def validate_batch(
             ErrorCode.corrupt_message, f"CRC-32C does not match: the header says {crc:#010x}, the bytes {found:#010x}"
         )
     if base_offset:
-        raise _invalid(f"the base offset is {base_offset}, a producer must send 0")
+        raise _invalid(f"the base offset is {base_offset}, expected 0")
     if count <= 0 or count != last_delta + 1:
         raise _invalid(f"the header has {count} records and last offset delta {last_delta}, expected {count - 1}")
     if count > MAX_RECORDS:
@@ -88,7 +89,7 @@ def validate_batch(
     if attributes & layout.ATTRIBUTE_CONTROL:
         raise _invalid("clients are not allowed to write control records")
     if producer_id >= 0 and base_sequence < 0:
-        raise _invalid(f"producer id {producer_id} comes with base sequence {base_sequence}, it must not be negative")
+        raise _invalid(f"the batch of producer id {producer_id} has base sequence {base_sequence}, expected at least 0")
     codec = attributes & layout.ATTRIBUTE_CODEC
     if codec not in KAFKA_CODECS:
         what = f"codec {codec} is unknown, expected {listed(KAFKA_CODECS)}"
@@ -96,7 +97,7 @@ def validate_batch(
     try:
         records = memoryview(batch)[layout.RECORDS_AT :]
         if codec:
-            records = unpacked(codec, records, budget.decompressed_bytes, budget.pieces)
+            records = decompress_records(codec, records, budget.decompressed_bytes, budget.pieces)
         facts = walk_records(records, count, base_timestamp, in_event_loop=budget.in_event_loop)
     except CorruptBatch as error:
         if isinstance(error, DecompressesTooFar) and budget.in_event_loop:
@@ -112,7 +113,7 @@ def validate_batch(
     if target != codec or not facts.in_sequence:
         if target and len(records) > budget.recompressed_bytes:
             raise TakesTooLong
-        batch = rebuilt(batch, records, target, new_attributes, timestamp, config, bool(facts.in_sequence))
+        batch = rebuild_batch(batch, records, target, new_attributes, timestamp, config, bool(facts.in_sequence))
         check_size(len(batch), config)
         return EncodedBatch.of(batch)
     if timestamp != max_timestamp or append_time:
@@ -133,23 +134,24 @@ def validate_batch(
 def _size_of_only_batch(view: memoryview, config: LogConfig) -> int:
     """Return the size of the only batch in `view`. Raises BrokerError."""
     if len(view) < layout.LOG_OVERHEAD:
-        raise _invalid(f"{len(view)} bytes hold no batch")
+        raise _invalid(f"the records have {len(view)} bytes, fewer than the header of a batch")
     (length,) = _I32.unpack_from(view, layout.LENGTH_AT)
     size: int = length + layout.LOG_OVERHEAD
     if len(view) > layout.MAGIC_AT and view[layout.MAGIC_AT] != _MAGIC:
-        raise _invalid(f"magic {view[layout.MAGIC_AT]}, only record batches v2 are taken")
+        raise _invalid(f"the batch has magic {view[layout.MAGIC_AT]}, expected {_MAGIC}")
     if size < layout.BATCH_OVERHEAD:
         raise BrokerError(
-            ErrorCode.corrupt_message, f"a batch of {size} bytes, it has at least {layout.BATCH_OVERHEAD}"
+            ErrorCode.corrupt_message,
+            f"the batch has {size} bytes by its header, expected at least {layout.BATCH_OVERHEAD}",
         )
     check_size(size, config)
     if size > len(view):
-        raise _invalid(f"the batch has {size} bytes, {len(view)} came")
+        raise _invalid(f"the batch has {size} bytes by its header, but only {len(view)} were received")
     rest = view[size:]
-    if len(rest) >= layout.LOG_OVERHEAD:  # anything less than a batch is trimmed, as in Kafka
+    if len(rest) >= layout.LOG_OVERHEAD:  # a cut batch is ignored, as in Kafka
         (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)
         if 0 <= length <= len(rest) - layout.LOG_OVERHEAD:
-            raise _invalid("a produce request holds exactly one batch for a partition, here another one follows")
+            raise _invalid("another batch follows; a Produce request must have exactly one batch for a partition")
     return size
 
 
@@ -162,7 +164,7 @@ def _check_records(
     config: LogConfig,
     now_ms: int,
 ) -> None:
-    """Raise InvalidRecords if a record breaks a rule of the topic. The records are read again only if one does."""
+    """Raise InvalidRecords if a record breaks a rule of the topic. The records are walked again only in that case."""
     append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
     bounds = timestamp_bounds(config, now_ms)
     is_outside = facts.smallest_timestamp < bounds.smallest or facts.largest_timestamp > bounds.largest

@@ -1,4 +1,4 @@
-"""Batches in the records of a Fetch response from a leader: found and checked, not changed."""
+"""Parsing and checking of the batches in a Fetch response that a leader has sent."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, HeaderColumn
 from kafkalog_spark.log.read.header_windows import Table, Window, bad_batch_error, check_remaining_crcs
 
 _PLAIN_BELOW = 64 << 10
-"""Bytes below which plain Python is fast enough, so that Numba need not be loaded: 16 us a batch."""
-_TABLE_ROWS = 4096  # batches that one call of the kernel finds
+"""Size in bytes below which batches are parsed in plain Python, so that Numba need not be loaded."""
+_TABLE_ROWS = 4096  # largest number of batches that one call of the kernel finds
 
 
-def fetched_batches(data: memoryview) -> Window:
-    """Return all whole batches of any format at the beginning of `data`, with CRCs, offsets and epochs checked.
+def parse_fetched_batches(data: memoryview) -> Window:
+    """Parse the batches, of any format, and check their CRCs, offsets and leader epochs.
 
-    A batch that is cut short at the end is ignored, because a leader limits its responses by bytes. Thread-safe; large
-    data is checked without the interpreter lock.
+    A batch that is cut short at the end is ignored, because a leader limits the size of its responses. Thread-safe;
+    large data is checked without the interpreter lock.
 
     Raises:
         CorruptBatch, UnsupportedFormat: With the position in `data`.
     """
     if len(data) < _PLAIN_BELOW:
-        table = _plain(data)
+        table = _parse_in_python(data)
     else:
         table, wrong = sweep_batches(data)
         if wrong is not None:
@@ -34,7 +34,7 @@ def fetched_batches(data: memoryview) -> Window:
     return Window(table, data, 0)
 
 
-def _plain(data: memoryview) -> Table:
+def _parse_in_python(data: memoryview) -> Table:
     rows, at = [], 0
     while len(data) - at > layout.MAGIC_AT:
         size, _ = parse_prefix(data, at, at)
@@ -43,16 +43,16 @@ def _plain(data: memoryview) -> Table:
         header = parse_header(data, at, at)
         check_crc(header, data[at : at + size])
         if header.last_offset > MAX_INT64:
-            raise _impossible(header.base_offset, header.last_offset, header.leader_epoch, at)
+            raise _out_of_range(header.base_offset, header.last_offset, header.leader_epoch, at)
         rows.append((*header, 1, 0))
         at += size
     return np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
 
 
 def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
-    """Return the header table of the whole batches at the beginning of `data`, and the fault that follows them.
+    """Return the header table of the whole batches at the beginning of `data`, and the error for the batch after them.
 
-    The fault is None if `data` ends, possibly within a batch. Loads Numba.
+    The error is None if only a cut batch, or nothing, follows. Loads Numba.
     """
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
@@ -79,7 +79,7 @@ def _check_order(table: Table) -> None:
     )
     if wrong.any():
         row = table[int(np.argmax(wrong))]
-        raise _impossible(
+        raise _out_of_range(
             int(row[HeaderColumn.BASE_OFFSET]),
             int(row[HeaderColumn.LAST_OFFSET]),
             int(row[HeaderColumn.LEADER_EPOCH]),
@@ -93,17 +93,17 @@ def _check_order(table: Table) -> None:
         row = int(np.argmax(wrong))
         base, last = int(table[row, HeaderColumn.BASE_OFFSET]), int(table[row, HeaderColumn.LAST_OFFSET])
         raise CorruptBatch(
-            f"a batch of offsets {base} to {last} follows offset {int(previous[row])}",
+            f"the batch with offsets {base} to {last} follows offset {int(previous[row])}",
             position=int(table[row, HeaderColumn.POSITION]),
             offset=base,
         )
 
 
-def _impossible(base: int, last: int, epoch: int, position: int) -> CorruptBatch:
-    """After offset 2^63-1 no record could be appended, and after epoch 2^31-1 no leader could be elected."""
+def _out_of_range(base: int, last: int, epoch: int, position: int) -> CorruptBatch:
+    """Return the error for a batch after which no record could be appended, or no leader elected."""
     return CorruptBatch(
-        f"a batch of offsets {base} to {last} and leader epoch {epoch}, expected offsets 0 to 2^63-2 and an epoch of "
-        "-1 to 2^31-2",
+        f"the batch has offsets {base} to {last} and leader epoch {epoch}, expected offsets from 0 to 2^63-2 and an "
+        "epoch from -1 to 2^31-2",
         position=position,
         offset=base,
     )

@@ -1,7 +1,4 @@
-"""Loads the compiled record parser, the module `record_walk_kernel`, when the first batch needs it. Thread-safe.
-
-The module needs Numba and LLVM, which are loaded with it.
-"""
+"""Lazy loading of the module `record_walk_kernel`, which loads Numba and LLVM. Thread-safe."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ def loaded_kernel() -> ModuleType | None:
 
 
 def load_kernel() -> ModuleType:
-    """Return the module `record_walk_kernel`, loading it if necessary. Blocks."""
+    """Return the module `record_walk_kernel`, and load it first if necessary. Blocks."""
     global _kernel
     if _kernel is None:
         with _lock:
@@ -33,13 +30,13 @@ def load_kernel() -> ModuleType:
                 from kafkalog_broker.storage.append import record_walk_kernel
 
                 _kernel = record_walk_kernel
-                # Numba's many objects live until the process ends. Full collections do not visit frozen objects.
+                # Numba's many objects live until the process ends, so garbage collections need not visit them.
                 gc.freeze()
     return _kernel
 
 
 def start_loading_kernel() -> None:
-    """Start to load the kernels in a thread. Idempotent."""
+    """Load the kernels on another thread. Idempotent."""
     global _loading
     if _loading is None:
         _loading = threading.Thread(target=load_kernel, name="load-record-walk")
@@ -47,10 +44,10 @@ def start_loading_kernel() -> None:
 
 
 def load_llvm() -> None:
-    """Map llvmlite's library, 100 MB, so that its import finds it in memory.
+    """Map llvmlite's large library into memory before llvmlite is imported.
 
-    Python's own import of a library holds the interpreter lock for the 20 to 40 ms that this takes; a foreign function
-    does not.
+    An import holds the interpreter lock while the library is mapped, which delays all other threads; a call through
+    ctypes releases it. Best effort: without the library this is a no-op.
     """
     try:
         spec = find_spec("llvmlite")

@@ -1,4 +1,4 @@
-"""Wrappers: compressed messages v0 and v1 that hold a message set."""
+"""Wrapper: a compressed message of format v0 or v1, whose value is a message set."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import struct
 import zlib
 
 
-def wrapper_of(
+def build_wrapper(
     magic: int, attributes: int, value: bytes, last_offset: int, timestamp: int, key: bytes = b"\xff\xff\xff\xff"
 ) -> bytes:
-    """Return the message v0 or v1 around a compressed message set.
+    """Build the wrapper around a compressed message set.
 
     Args:
-        magic: Format, 0 or 1.
-        attributes: Attributes, with the codec.
-        value: The compressed message set.
+        magic: Message format, 0 or 1.
+        attributes: Attributes, including the codec.
+        value: Compressed message set.
         last_offset: Offset of the wrapper.
-        timestamp: Milliseconds; v1 only.
-        key: Key field, length and bytes; null by default.
+        timestamp: In ms; format v1 only.
+        key: Key field: length and bytes; null by default.
     """
     fields = struct.pack(">bbq", magic, attributes, timestamp) if magic else struct.pack(">bb", magic, attributes)
     body = b"".join((fields, key, struct.pack(">i", len(value)), value))

@@ -1,9 +1,9 @@
-"""Header checksum of an lz4 frame, which the codec's library does not expose and Kafka verifies.
+"""Header checksum of an lz4 frame. Kafka verifies it; the lz4 library does not expose it.
 
     4 magic number | descriptor: 1 flags, 1 block size, 8 content size if the flags say so | 1 checksum
 
-The checksum is the second byte of the descriptor's xxHash32 with seed 0. In message sets v0 it covers the magic number
-too, and no client verifies it (KAFKA-3160).
+The checksum is the second byte of the descriptor's xxHash32 with seed 0. In message sets of format v0 it also covers
+the magic number, and no client verifies it (KAFKA-3160).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layouts of the arrays that the kernels for messages v0 and v1 and their callers share. Loads no Numba."""
+"""Layouts of the arrays that kernels for messages of format v0 and v1 share with their callers. Loads no Numba."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from enum import IntEnum
 
 
 class SetFault(IntEnum):
-    """Why reading of a message set ended: after its last whole message (NONE), or at an invalid message."""
+    """Why the reading of a message set ended: after the last whole message (NONE), or at an invalid message."""
 
     NONE = 0
     NEGATIVE_SIZE = 1
     SMALL_SIZE = 2  # smaller than any message
     UNKNOWN_MAGIC = 3
-    OTHER_MAGIC = 4  # than the set has
+    OTHER_MAGIC = 4  # another magic byte than the set
     TOO_LARGE = 5
     CRC = 6
-    COMPRESSED = 7  # a wrapper, where none may be
-    FIELDS = 8  # a key or value does not lie in the message
+    COMPRESSED = 7  # a wrapper beside other messages, or in a wrapper
+    FIELDS = 8  # a key or value extends past the end of the message
     APPEND_TIME_SET = 9  # timestamp type LogAppendTime
-    TOO_MANY = 10  # no row is left for another message
+    TOO_MANY = 10  # more messages than rows
 
 
 class Unit(IntEnum):
-    """Columns of units, int64[n, len(Unit)]: v2 batches, or the message sets of wrappers."""
+    """Columns of units, int64[n, len(Unit)]: a v2 batch, or the message set of a wrapper."""
 
-    START = 0  # in the payload, of records or messages
+    START = 0  # position of the records or messages in the payload
     END = 1
-    BASE_OFFSET = 2  # of messages: added to each offset
-    COUNT = 3  # records
+    BASE_OFFSET = 2  # for messages: added to each offset
+    COUNT = 3  # number of records
     BASE_TIMESTAMP = 4  # ms
     APPEND_TIME = 5  # 1: every record has TIMESTAMP
     TIMESTAMP = 6
 
 
 class MessageColumn(IntEnum):
-    """Columns of messages, int64[n, len(MessageColumn)]; positions in the payload, sizes negative for null."""
+    """Columns of messages, int64[n, len(MessageColumn)]. Positions are in the payload; a negative size means null."""
 
     OFFSET = 0
     TIMESTAMP = 1  # ms

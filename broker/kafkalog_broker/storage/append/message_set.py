@@ -1,4 +1,7 @@
-"""Message sets v0 and v1, read by a kernel: their messages, and the first fault. Loads Numba at the first call."""
+"""Reading of message sets of format v0 and v1: positions of their messages, and the first fault.
+
+Numba is loaded by the first call.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,18 @@ from kafkalog_spark.format.layout import MAX_DECOMPRESSED
 _CORRUPT, _INVALID = ErrorCode.corrupt_message, ErrorCode.invalid_record
 _FAULTS = {
     SetFault.NEGATIVE_SIZE: (ErrorCode.invalid_fetch_size, "has a negative size"),
-    SetFault.SMALL_SIZE: (_CORRUPT, "is smaller than a message can be"),
-    SetFault.UNKNOWN_MAGIC: (_CORRUPT, "has a magic byte that is not known"),
-    SetFault.OTHER_MAGIC: (_INVALID, "has another magic byte than the first one, or the wrapper that it is in"),
+    SetFault.SMALL_SIZE: (_CORRUPT, "is smaller than any message"),
+    SetFault.UNKNOWN_MAGIC: (_CORRUPT, "has an unknown magic byte"),
+    SetFault.OTHER_MAGIC: (_INVALID, "has another magic byte than the first message or its wrapper"),
     SetFault.TOO_LARGE: (ErrorCode.message_too_large, "is larger than max.message.bytes of the topic"),
     SetFault.CRC: (_CORRUPT, "has a CRC that does not match its bytes"),
-    SetFault.COMPRESSED: (_INVALID, "is compressed: a compressed message stands alone, and not in another one"),
-    SetFault.FIELDS: (_INVALID, "has a key or value that does not lie in it"),
-    SetFault.APPEND_TIME_SET: (ErrorCode.invalid_timestamp, "has the timestamp type LogAppendTime, which brokers set"),
-    SetFault.TOO_MANY: (_INVALID, f"is one more than the {MAX_RECORDS} that are taken; send smaller sets"),
+    SetFault.COMPRESSED: (_INVALID, "is compressed, but is not the only message of the request's set"),
+    SetFault.FIELDS: (_INVALID, "has a key or value that extends past its end"),
+    SetFault.APPEND_TIME_SET: (
+        ErrorCode.invalid_timestamp,
+        "has timestamp type LogAppendTime, which only brokers may set",
+    ),
+    SetFault.TOO_MANY: (_INVALID, f"exceeds the limit of {MAX_RECORDS} messages; send smaller sets"),
 }
 
 
@@ -35,8 +41,8 @@ class MessageSet(NamedTuple):
     """Messages of a set.
 
     Attributes:
-        messages: int64[n, len(MessageColumn)] of the messages before the first fault. A message that is cut short at
-            the end is dropped.
+        messages: int64[n, len(MessageColumn)]: the messages before the first fault. A message that is cut short at the
+            end of the set is omitted.
         fault: Fault of the message after them, or NONE.
     """
 
@@ -50,11 +56,11 @@ def read_message_set(
     """Read a message set.
 
     Args:
-        source: The set.
+        source: Bytes of the set.
         magic: Format that all messages must have.
-        max_message_bytes: Bytes of one message.
-        is_inner: True for the set of a wrapper, whose messages may have the timestamp type LogAppendTime.
-        checks_crc: False if CRCs need not be checked.
+        max_message_bytes: Largest allowed size of a message.
+        is_inner: True for the set in a wrapper. Its messages may have the timestamp type LogAppendTime.
+        checks_crc: False leaves CRCs unchecked.
     """
     load_kernel()  # loads LLVM without blocking other threads
     from kafkalog_broker.storage.append.message_set_kernel import find_messages
@@ -70,7 +76,7 @@ def read_message_set(
 
 
 def fault_error(fault: SetFault, message: int) -> BrokerError:
-    """Return the error for a faulty message, given its index in the set."""
+    """Return the error for a fault. message: Index of the faulty message in the set."""
     code, what = _FAULTS[fault]
     return BrokerError(code, f"message {message} of the set {what}")
 
@@ -83,27 +89,29 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[OffsetAndTimestamp]:
-    """Return offset and timestamp of each message of a wrapper, for ListOffsets. CRCs are not checked.
+    """Return offset and timestamp of each message in a wrapper, for ListOffsets. CRCs are not checked.
 
-    In v0 the messages have offsets of the log. In v1 they count from the first one, and the last one has the offset of
-    the wrapper (KIP-31). A message that is cut short at the end is dropped, as in Kafka (DeepRecordsIterator).
+    In format v0 the messages have absolute offsets. In v1 their offsets are relative, and the last message has the
+    wrapper's offset (KIP-31). A message that is cut short at the end is omitted (Kafka: `DeepRecordsIterator`).
 
     Args:
-        payload: The uncompressed message set.
+        payload: Decompressed message set.
         magic: Format of the wrapper.
         wrapper_offset: Offset of the wrapper.
 
     Raises:
-        CorruptBatch: A message is faulty, or there is none.
+        CorruptBatch: If a message is faulty, or the set is empty.
     """
     messages, fault = read_message_set(payload, magic, MAX_DECOMPRESSED, is_inner=True, checks_crc=False)
     if fault:
-        raise CorruptBatch(f"in a wrapper, {fault_error(fault, len(messages)).what}")
+        raise CorruptBatch(f"the wrapper is malformed: {fault_error(fault, len(messages)).what}")
     if not len(messages):
-        raise CorruptBatch("a wrapper without a message")
+        raise CorruptBatch("the wrapper contains no messages")
     offsets = messages[:, MessageColumn.OFFSET]
     if magic and wrapper_offset:  # some librdkafka releases left the wrapper's offset at 0
         if wrapper_offset < offsets[-1]:
-            raise CorruptBatch(f"offset {wrapper_offset} of a wrapper is below that of its last message")
+            raise CorruptBatch(
+                f"the wrapper has offset {wrapper_offset}, below that of its last message, {offsets[-1]}"
+            )
         offsets += wrapper_offset - offsets[-1]
     return map(OffsetAndTimestamp, offsets.tolist(), messages[:, MessageColumn.TIMESTAMP].tolist())

@@ -1,4 +1,4 @@
-"""Compiled conversion of messages v0 and v1 into records v2, and back. Importing this loads Numba."""
+"""Kernels that convert messages of format v0 and v1 to v2 records, and back. Loads Numba."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _NEWEST_MAGIC = 2
 
 
 @helper
-def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table):  # type: ignore[no-untyped-def]
-    """Check the message at payload[at:end]. Returns (SetFault, size); size 0 without a fault if it is cut short."""
+def _checked(payload, at, end, magic, max_message_bytes, allows_append_time, crc32_table):  # type: ignore[no-untyped-def]
+    """Check the message at payload[at:end]. Returns (SetFault, size); without a fault, size 0 means that it is cut."""
     nothing = np.int64(0)
     if end - at < layout.LOG_OVERHEAD:
         return np.int64(SetFault.NONE), nothing
@@ -48,14 +48,14 @@ def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table
         return np.int64(SetFault.SMALL_SIZE), nothing
     if end - at <= layout.MAGIC_AT:
         return np.int64(SetFault.NONE), nothing
-    its_magic = np.int64(payload[at + layout.MAGIC_AT])
-    if its_magic > _NEWEST_MAGIC:
+    message_magic = np.int64(payload[at + layout.MAGIC_AT])
+    if message_magic > _NEWEST_MAGIC:
         return np.int64(SetFault.UNKNOWN_MAGIC), nothing
     if size > end - at:
         return np.int64(SetFault.NONE), nothing
-    if size > most_bytes:
+    if size > max_message_bytes:
         return np.int64(SetFault.TOO_LARGE), nothing
-    if its_magic != magic:
+    if message_magic != magic:
         return np.int64(SetFault.OTHER_MAGIC), nothing
     if crc32_table.size != 0:
         crc = read_u32(payload, at + layout.LEGACY_CRC_AT)
@@ -66,27 +66,27 @@ def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table
         return np.int64(SetFault.COMPRESSED), nothing
     if magic == 1 and size < _SMALLEST_V1:
         return np.int64(SetFault.FIELDS), nothing
-    if magic == 1 and takes_append_time == 0 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME:
+    if magic == 1 and allows_append_time == 0 and attributes & layout.ATTRIBUTE_LOG_APPEND_TIME:
         return np.int64(SetFault.APPEND_TIME_SET), nothing
     return np.int64(SetFault.NONE), size
 
 
 @kernel_for(types.UniTuple(_I64, 2)(_BYTES, _I64, _I64, _I64, _I64, _I64, _I64, _I64, _TABLE, _ROWS))
 def find_messages(  # type: ignore[no-untyped-def]
-    payload, start, end, magic, add, from_offset, most_bytes, takes_append_time, crc32_table, messages
+    payload, start, end, magic, add, from_offset, max_message_bytes, allows_append_time, crc32_table, messages
 ):
     """Fill `messages` with the messages of format `magic` in payload[start:end] from offset `from_offset` on.
 
-    Returns (rows filled, SetFault of the message after them; TOO_MANY if `messages` has no further row). A message that
-    is cut short at the end is ignored, as are bytes after the value of a message. add: added to each offset.
-    most_bytes: limit of one message. takes_append_time: 1 if messages may have the timestamp type LogAppendTime.
-    crc32_table: empty if CRCs need not be checked.
+    Returns (number of rows filled, SetFault of the message after them; TOO_MANY if `messages` has no more rows). A
+    message that is cut short at the end is ignored, and so are bytes after the value of a message. add: added to each
+    offset. max_message_bytes: largest allowed size of a message. allows_append_time: 1 if messages may have the
+    timestamp type LogAppendTime. crc32_table: empty to leave CRCs unchecked.
     """
     key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
     row: Any = np.int64(0)
     while True:
-        fault, size = _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table)
+        fault, size = _checked(payload, at, end, magic, max_message_bytes, allows_append_time, crc32_table)
         if fault != SetFault.NONE or size == 0:
             return row, fault
         key_at, message_end = at + key_field + 4, at + size
@@ -115,8 +115,11 @@ def find_messages(  # type: ignore[no-untyped-def]
 
 @kernel_for(types.UniTuple(_I64, 3)(_BYTES, _ROWS, _OUT))
 def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
-    """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first. Returns
-    (bytes written, smallest timestamp, largest timestamp). `out` has the size of the messages: no record is larger."""
+    """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first one.
+
+    Returns (number of bytes written, smallest timestamp, largest timestamp). `out` is as large as the messages, because
+    no record is larger than its message.
+    """
     filled: Any = np.int64(0)
     base: Any = np.int64(layout.NO_TIMESTAMP)
     low: Any = base
@@ -153,8 +156,10 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
 
 @kernel_for(types.UniTuple(_I64, 2)(_BYTES, _ROWS, _I64, _ROWS))
 def find_records(payload, units, from_offset, messages):  # type: ignore[no-untyped-def]
-    """Fill `messages` with the records of v2 batches (Unit) from offset `from_offset` on, up to its number of rows.
-    Returns (rows filled, 1 if a malformed record follows them)."""
+    """Fill `messages` with the records of v2 batches (see Unit) from offset `from_offset` on, as far as it has rows.
+
+    Returns (number of rows filled, 1 if a malformed record follows them).
+    """
     row: Any = np.int64(0)
     for unit in range(units.shape[0]):
         at, end = units[unit, Unit.START], units[unit, Unit.END]
@@ -172,7 +177,7 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
             if append_time == 0:
                 timestamp = units[unit, Unit.BASE_TIMESTAMP] + timestamp_delta
             value_at = key_at + max(key_size, np.int64(0)) + 1
-            while payload[value_at - 1] & 0x80:  # what lies between key and value is the value's length
+            while payload[value_at - 1] & 0x80:  # skips the varint of the value's length
                 value_at += 1
             message = messages[row]
             message[MessageColumn.OFFSET], message[MessageColumn.TIMESTAMP] = offset, timestamp
@@ -186,7 +191,7 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
 
 @kernel_for(_I64(_BYTES, _ROWS, _I64, _I64, _TABLE, _OUT))
 def write_messages(payload, messages, magic, base_offset, crc32_table, out):  # type: ignore[no-untyped-def]
-    """Write messages of format `magic` to `out`, with offsets relative to `base_offset`. Returns the bytes written."""
+    """Write messages of format `magic` to `out`, with offsets relative to `base_offset`. Returns their size."""
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
         message = messages[row]

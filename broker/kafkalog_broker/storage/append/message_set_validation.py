@@ -1,20 +1,20 @@
-"""Validation of message sets v0 and v1 (Produce 0 to 2), and their conversion into the v2 batch that is appended.
+"""Validation of message sets of format v0 and v1 (Produce 0 to 2), and their conversion into a v2 batch.
 
-Without I/O, for a worker thread. Kafka's rules (LogValidator, LegacyRecord), in which a plain message is a batch of its
-own, and a compressed one, a wrapper, stands alone:
+Without I/O, for a worker thread. The rules are Kafka's (`LogValidator`, `LegacyRecord`). A set contains plain messages,
+or a single compressed message, the wrapper, whose value is another set:
 
-- Each message is whole, no larger than max.message.bytes, and its CRC is valid. One that is cut short at the end is
-  dropped.
-- All have one magic. The messages in a wrapper have the wrapper's magic, valid CRCs, and are not compressed again.
-- Each follows the rules of the topic (`topic_rules`) and has the timestamp type CreateTime.
-- A wrapper v1 has the offset of its last message, or 0, as some releases of librdkafka left it.
+- Each message is no larger than max.message.bytes, and its CRC is valid. A message that is cut short at the end of the
+  set is omitted.
+- All messages have the same magic byte. Messages in a wrapper have the wrapper's and are not compressed themselves.
+- Each message follows the rules of the topic (`topic_rules`) and has the timestamp type CreateTime.
+- A wrapper of format v1 has the offset of its last message, or 0, which some releases of librdkafka sent.
 
-The result is one v2 batch with the wrapper's codec, or that of compression.type. Its base timestamp is the timestamp of
-the first message, -1 for v0. Offsets of producers are ignored. Like every batch it must fit into max.message.bytes.
+The result is one v2 batch with the wrapper's codec, or that of compression.type. Its base timestamp is the first
+message's, -1 for format v0. Producers' offsets are ignored. Like every batch it must not exceed max.message.bytes.
 
-A negative size is INVALID_FETCH_SIZE, the protocol guide's InvalidMessageSize (4); later Kafkas respond with
-CORRUPT_MESSAGE. Where Kafka responds with UNKNOWN_SERVER_ERROR (an impossible key size, a broken gzip stream, codec 5),
-the code here says what is wrong.
+For a negative size the error is INVALID_FETCH_SIZE, the protocol guide's InvalidMessageSize (4); later Kafka releases
+respond with CORRUPT_MESSAGE. Where Kafka responds with UNKNOWN_SERVER_ERROR (an impossible key size, a malformed gzip
+stream, codec 5), this broker responds with a specific error.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import lz4_frame
 from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.append.decompression import decompress_records
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
 from kafkalog_broker.storage.append.message_set import fault_error, read_message_set
-from kafkalog_broker.storage.append.recompression import packed, target_codec, unpacked
+from kafkalog_broker.storage.append.recompression import compress_records, target_codec
 from kafkalog_broker.storage.append.topic_rules import (
     TimestampBounds,
     check_records,
@@ -56,14 +57,14 @@ _U32 = struct.Struct(">I")
 
 
 class _Source(NamedTuple):
-    """The message set to convert, uncompressed, and its codec in the request."""
+    """Decompressed message set to convert, and its codec in the request."""
 
     messages: memoryview
     codec: int
 
 
 class _ConvertedRecords(NamedTuple):
-    """A batch whose header is not filled in, and the timestamps of its records in ms."""
+    """Batch whose header is still empty, and the range of its records' timestamps in ms."""
 
     data: bytearray
     smallest_timestamp: int
@@ -71,12 +72,12 @@ class _ConvertedRecords(NamedTuple):
 
 
 def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> EncodedBatch | None:
-    """Check the message set of one partition, and convert it into the batch that is appended.
+    """Check the message set of one partition, and convert it into a batch to append.
 
-    A v2 batch is validated as such.
+    If `data` is a v2 batch, it is validated with `validate_batch` instead.
 
     Returns:
-        None if the set holds no whole message.
+        None if the set contains no whole message.
 
     Raises:
         BrokerError: corrupt_message, invalid_fetch_size, invalid_record, invalid_timestamp, message_too_large,
@@ -107,7 +108,7 @@ def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> En
 
 
 def _wrapper_size(data: memoryview, magic: int) -> int | None:
-    """Return the size of the wrapper if the set begins with a whole one."""
+    """Return the size of the wrapper; None if the set does not begin with a whole wrapper."""
     if len(data) <= layout.LEGACY_ATTRIBUTES_AT or not data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
         return None
     (length,) = _I32.unpack_from(data, layout.LENGTH_AT)
@@ -128,7 +129,7 @@ def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -
     if len(rest) >= layout.LOG_OVERHEAD:
         (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)
         if 0 <= length <= len(rest) - layout.LOG_OVERHEAD:
-            raise _invalid("a compressed message stands alone, here another one follows")
+            raise _invalid("another message follows a compressed message, which must be the only one of its set")
 
 
 def _unwrap(wrapper: memoryview, magic: int) -> _Source:
@@ -136,15 +137,15 @@ def _unwrap(wrapper: memoryview, magic: int) -> _Source:
     codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
     if codec not in KAFKA_CODECS:
         allowed = listed(codec for codec in KAFKA_CODECS if CODECS[codec].in_message_sets)
-        what = f"codec {codec} is unknown, expected {allowed} in messages v0 and v1"
+        what = f"codec {codec} is unknown, expected {allowed} in messages of format v0 and v1"
         raise BrokerError(ErrorCode.unsupported_compression_type, what)
     if not CODECS[Codec(codec)].in_message_sets:
-        raise _invalid(f"messages v0 and v1 are not compressed with {Codec(codec).label}: send v2 batches")
+        raise _invalid(f"messages of format v0 and v1 cannot be compressed with {Codec(codec).label}; send v2 batches")
     try:
         value_at = wrapper_value_at(wrapper, magic)
         if codec == Codec.LZ4 and magic > 0:
             lz4_frame.check_header(wrapper[value_at:])
-        return _Source(unpacked(codec, wrapper[value_at:], MAX_DECOMPRESSED, MAX_PIECES), codec)
+        return _Source(decompress_records(codec, wrapper[value_at:], MAX_DECOMPRESSED, MAX_PIECES), codec)
     except CorruptBatch as error:
         raise _invalid(error.what) from error
     except KafkalogError as error:
@@ -152,13 +153,13 @@ def _unwrap(wrapper: memoryview, magic: int) -> _Source:
 
 
 def _convert(source: memoryview, messages: npt.NDArray[np.int64]) -> _ConvertedRecords:
-    """Write messages as records v2 behind room for a header."""
+    """Write messages as v2 records, after an empty batch header."""
     from kafkalog_broker.storage.append.message_set_kernel import write_records
 
     batch = bytearray(layout.BATCH_OVERHEAD + len(source))
     out = np.frombuffer(batch, np.uint8)[layout.RECORDS_AT :]
     size, smallest, largest = write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out)
-    del out  # else the bytearray cannot be resized
+    del out  # a bytearray with a view cannot be resized
     del batch[layout.RECORDS_AT + size :]
     return _ConvertedRecords(batch, smallest, largest)
 
@@ -166,10 +167,10 @@ def _convert(source: memoryview, messages: npt.NDArray[np.int64]) -> _ConvertedR
 def _check_wrapper_offset(data: memoryview, magic: int, messages: npt.NDArray[np.int64]) -> None:
     (wrapper_offset,) = _I64.unpack_from(data)
     if not len(messages):
-        raise _invalid("a compressed message holds no message")
+        raise _invalid("the compressed message contains no messages")
     last = int(messages[-1, MessageColumn.OFFSET])
     if magic and wrapper_offset and wrapper_offset < last:
-        raise _invalid(f"a compressed message has the offset {wrapper_offset}, below that of its last message, {last}")
+        raise _invalid(f"the compressed message has offset {wrapper_offset}, below that of its last message, {last}")
 
 
 def _sealed_batch(
@@ -178,7 +179,7 @@ def _sealed_batch(
     batch, append_time = converted.data, sets_append_time(config)
     target = target_codec(config.compression_type, codec)
     if target:
-        records = packed(memoryview(batch)[layout.RECORDS_AT :], target, config)
+        records = compress_records(memoryview(batch)[layout.RECORDS_AT :], target, config)
         batch = batch[: layout.RECORDS_AT] + records
     check_size(len(batch), config)
     fields = header_fields(

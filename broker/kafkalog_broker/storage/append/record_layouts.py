@@ -1,4 +1,4 @@
-"""Layouts of the arrays that `record_walk` and its kernels share. Loads no Numba."""
+"""Layouts of the arrays that `record_walk` shares with its kernels. Loads no Numba."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from enum import IntEnum
 
 
 class WalkFact(IntEnum):
-    """Result of a walk over records: int64[len(WalkFact)]."""
+    """Entries of the result of a walk over records, int64[len(WalkFact)]."""
 
-    COUNT = 0  # well-formed records
-    MAX_TIMESTAMP = 1  # ms, at least -1, as the header of the batch has it
+    COUNT = 0  # number of well-formed records
+    MAX_TIMESTAMP = 1  # ms, at least -1, like the batch header's
     SMALLEST_TIMESTAMP = 2  # of the records with a timestamp
     LARGEST_TIMESTAMP = 3  # of the records with a timestamp
     IN_SEQUENCE = 4  # 1 if offset deltas are 0, 1, 2 ...
-    NULL_KEYS = 5  # records without a key
+    NULL_KEYS = 5  # number of records without a key
 
 
 class RecordColumn(IntEnum):
-    """Columns of records, int64[n, len(RecordColumn)]."""
+    """Columns of the records of a batch, int64[n, len(RecordColumn)]."""
 
     TIMESTAMP = 0  # ms
     OFFSET_DELTA = 1

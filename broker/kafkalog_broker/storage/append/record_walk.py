@@ -1,7 +1,7 @@
-"""Walks over the uncompressed records of one v2 batch: checks (DefaultRecord.readFrom), facts, columns. Thread-safe.
+"""Walks over the uncompressed records of one v2 batch, which check the records and collect facts about them.
 
-Small batches are walked in plain Python, so a broker that has received only such batches never loads Numba. Compiled
-walks release the interpreter lock.
+The checks are those of Kafka's `DefaultRecord.readFrom`. Small batches are walked in plain Python, so a broker that has
+received only such batches never loads Numba. Compiled walks release the interpreter lock. Thread-safe.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_
 from kafkalog_spark.format.records import renumbered as plain_renumbered
 
 PLAIN_RECORDS = 4
-"""Records up to which the plain walk (2 us a record) is as fast as a call of the compiled one (4 us)."""
+"""Largest number of records for which the plain walk is as fast as the compiled one (benchmarks/broker.py)."""
 PLAIN_WHILE_LOADING = 1000
-"""Records of a batch that is walked in plain Python while the compiled walk is loaded: 0.3 s, some seconds if it has to
-be compiled."""
+"""Largest number of records that are walked in plain Python while the compiled walk is being loaded, which takes some
+seconds if it must be compiled."""
 PLAIN_HEADERS = 1000
-"""Headers of all records in a plain walk, 0.5 us each; one record of a megabyte has room for 500,000."""
+"""Largest number of record headers in a plain walk. A single record of a megabyte has room for 500,000."""
 
-_new_tuple = tuple.__new__  # RecordFacts without the cost of its constructor
+_new_tuple = tuple.__new__  # creates RecordFacts without its constructor, which is slower
 
 T = TypeVar("T")
 
@@ -67,17 +67,17 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, in_eve
 
     Args:
         payload: The records.
-        count: Number of records that the batch announces.
+        count: Number of records in the batch header.
         base_timestamp: Base timestamp of the batch, in ms.
         in_event_loop: True if the call must not wait for the compiled walk to be loaded.
 
     Raises:
-        CorruptBatch: The payload is not `count` well-formed records.
-        TakesTooLong: In the event loop, if the compiled walk is needed and not loaded.
+        CorruptBatch: If the payload is not exactly `count` well-formed records.
+        TakesTooLong: With `in_event_loop`, if the compiled walk is needed and not loaded.
     """
-    if count > len(payload):  # a record takes 7 bytes, so no walk is needed to refuse a huge count
+    if count > len(payload):  # a record has at least 7 bytes, so a huge count is refused without a walk
         raise fault(RecordFault.TOO_FEW, 0, count)
-    if count <= PLAIN_RECORDS:  # as `_walked`, without the cost of its two functions for one record
+    if count <= PLAIN_RECORDS:  # as `_walk`, without the cost of the two closures
         try:
             return _plain_facts(payload, count, base_timestamp)
         except ManyHeaders:
@@ -91,11 +91,11 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, in_eve
             raise fault(RecordFault(status), found.records, count)
         return found
 
-    return _walked(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, in_event_loop)
+    return _walk(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, in_event_loop)
 
 
 def record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt.NDArray[np.int64]:
-    """Return int64[n, len(RecordColumn)] of the well-formed records before the first malformed one."""
+    """Return the well-formed records before the first malformed one, as int64[n, len(RecordColumn)]."""
 
     def plain() -> npt.NDArray[np.int64]:
         rows: list[tuple[int, int, int]] = []
@@ -109,7 +109,7 @@ def record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt.
         rows = kernel.record_columns(as_array(payload), 0, len(payload), base_timestamp, columns)
         return columns[:rows]
 
-    return _walked(count, plain, compiled)
+    return _walk(count, plain, compiled)
 
 
 def find_timestamp(
@@ -118,7 +118,7 @@ def find_timestamp(
     """Return the first record with a timestamp of at least `wanted` ms and an offset delta of at least `lowest_delta`.
 
     Raises:
-        CorruptBatch: There is none before a malformed record.
+        CorruptBatch: If a malformed record precedes the first such record.
     """
     columns = record_columns(payload, count, base_timestamp)
     timestamps, deltas = columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.OFFSET_DELTA]
@@ -131,7 +131,7 @@ def find_timestamp(
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:
-    """Return records that `walk_records` has accepted with offset deltas 0, 1, 2 ..."""
+    """Return a copy of records that `walk_records` has accepted, with offset deltas 0, 1, 2 ..."""
     kernel = _kernel_for(count)
     if kernel is None:
         return plain_renumbered(payload, count, base_timestamp)
@@ -146,8 +146,8 @@ def as_array(payload: memoryview) -> npt.NDArray[np.uint8]:
     return np.frombuffer(payload.toreadonly() if len(payload) else b"", np.uint8)
 
 
-def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], in_event_loop: bool = False) -> T:
-    """Return the result of `plain` for few records with few headers, else that of `compiled`."""
+def _walk(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], in_event_loop: bool = False) -> T:
+    """Return the result of `plain` if there are few records with few headers, otherwise that of `compiled`."""
     kernel = _kernel_for(count, in_event_loop)
     if kernel is None:
         try:
@@ -161,9 +161,9 @@ def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], in
 
 
 def _kernel_for(count: int, in_event_loop: bool = False) -> Any:
-    """Return the compiled walk, or None if the plain one is to be used.
+    """Return the module with the compiled walks, or None to use the plain one.
 
-    The first batch of more than PLAIN_RECORDS records has the compiled walk loaded.
+    The first batch of more than PLAIN_RECORDS records starts its loading.
     """
     if count <= PLAIN_RECORDS:
         return None

@@ -1,6 +1,6 @@
-"""Walks over the records of one v2 batch, compiled. Imported by record_walk when the first batch needs it.
+"""Compiled walks over the records of one v2 batch. Loads Numba.
 
-Importing this loads Numba (0.3 s, 25 MB), which a broker that receives only small batches never needs.
+record_walk imports this module when the first batch needs it. A broker that receives only small batches never does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS))
 def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-untyped-def]
-    """Check `count` records in payload[start:end] and fill `facts` (WalkFact). Returns a records.RecordFault.
+    """Check `count` records in payload[start:end] and fill `facts` (see WalkFact). Returns a RecordFault.
 
     Timestamps wrap around at 64 bits, as Java's do.
     """
@@ -65,7 +65,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _ROWS))
 def record_columns(payload, start, end, base_timestamp, columns):  # type: ignore[no-untyped-def]
-    """Fill one row of `columns` (RecordColumn) per record. Returns the number of rows; stops at a malformed record."""
+    """Fill one row of `columns` (see RecordColumn) per record, up to a malformed one. Returns the number of rows."""
     at = start
     for index in range(columns.shape[0]):
         fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)
@@ -80,8 +80,10 @@ def record_columns(payload, start, end, base_timestamp, columns):  # type: ignor
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _OUT))
 def renumbered(payload, start, end, count, out):  # type: ignore[no-untyped-def]
-    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ... Returns their size in bytes; an empty
-    `out` is not written, to compute the size only."""
+    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ..., and return their size in bytes.
+
+    With an empty `out` only the size is computed.
+    """
     at = start
     filled: Any = np.int64(0)
     for index in range(count):

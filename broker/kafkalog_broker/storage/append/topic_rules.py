@@ -1,7 +1,7 @@
-"""Rules of a topic for new records (LogValidator), on plain facts: sizes, timestamps, keys.
+"""Rules of a topic's configuration for new records: sizes, timestamps, keys (Kafka: `LogValidator`).
 
-Both validators apply them: `append_validation` to v2 batches, `message_sets` to messages v0 and v1. The codec of
-compression.type is in `recompression`.
+`append_validation` applies them to v2 batches, `message_set_validation` to messages of format v0 and v1.
+compression.type is applied in `recompression`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 
 MAX_RECORD_ERRORS = 100
-"""Records listed in a response. Kafka lists all: 65 MB for a million records."""
+"""Largest number of invalid records that a response lists. Kafka lists all, which can make a response very large."""
 _LOG_APPEND_TIME = "LogAppendTime"
-_new = tuple.__new__  # TimestampBounds(...) takes three times as long, for every batch
+_new = tuple.__new__  # creates TimestampBounds without its constructor, which is slower, once per batch
 
 
 class RecordRule(IntEnum):
-    """Rule that a record breaks (LogValidator.validateRecord)."""
+    """Rule that a record breaks (Kafka: `LogValidator.validateRecord`)."""
 
     NO_KEY = 1
     APPEND_TIME_SET = 2
@@ -33,7 +33,7 @@ class RecordRule(IntEnum):
 
 
 class InvalidRecord(NamedTuple):
-    """Record that breaks a rule: its index in the batch, and the reason as text (ProduceResponse.RecordError)."""
+    """Record that breaks a rule: its index in the batch, and the reason (Kafka: `ProduceResponse.RecordError`)."""
 
     batch_index: int
     message: str
@@ -43,8 +43,8 @@ class InvalidRecords(BrokerError):
     """Records of a batch break a rule.
 
     Attributes:
-        records: The first of them, at most MAX_RECORD_ERRORS.
-        total: Number of all of them.
+        records: The first MAX_RECORD_ERRORS of them.
+        total: Number of all such records.
     """
 
     def __init__(self, code: ErrorCode, records: Sequence[InvalidRecord], total: int) -> None:
@@ -66,12 +66,12 @@ _UNBOUNDED = TimestampBounds(layout.MIN_INT64, layout.MAX_INT64)
 
 
 def sets_append_time(config: LogConfig) -> bool:
-    """message.timestamp.type: return whether all records get the time of the broker."""
+    """Return whether the broker sets the timestamps of all records (message.timestamp.type)."""
     return config.message_timestamp_type == _LOG_APPEND_TIME
 
 
 def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
-    """message.timestamp.before.max.ms and after.max.ms: return the bounds of the timestamps of producers."""
+    """Return the bounds for producers' timestamps (message.timestamp.before.max.ms and .after.max.ms)."""
     if config.message_timestamp_type == _LOG_APPEND_TIME:
         return _UNBOUNDED
     smallest = now_ms - config.message_timestamp_before_max_ms
@@ -80,16 +80,16 @@ def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
 
 
 def needs_keys(config: LogConfig) -> bool:
-    """cleanup.policy: return whether a record must have a key."""
+    """Return whether every record must have a key, because cleanup.policy contains compact."""
     return config.is_compacted
 
 
 def check_size(size: int, config: LogConfig) -> None:
-    """max.message.bytes: raise BrokerError message_too_large for a batch or wrapper of more bytes."""
+    """Raise BrokerError message_too_large if a batch or wrapper is larger than max.message.bytes."""
     if size > config.max_message_bytes:
         raise BrokerError(
             ErrorCode.message_too_large,
-            f"a batch of {size} bytes, max.message.bytes of the topic is {config.max_message_bytes}",
+            f"the batch has {size} bytes, max.message.bytes of the topic is {config.max_message_bytes}",
         )
 
 
@@ -105,9 +105,7 @@ def check_records(
 
     Args:
         timestamps: int64[n], ms. Records without a timestamp are within all bounds.
-        key_sizes: int64[n], negative for null.
-        config: Configuration of the topic.
-        bounds: Bounds of timestamps.
+        key_sizes: int64[n]; negative for null keys.
         append_time_set: True if the producer has set the timestamp type LogAppendTime.
     """
     rules = np.zeros(len(timestamps), np.int64)
@@ -132,8 +130,8 @@ def check_records(
 def _reason(rule: RecordRule, timestamp: int, bounds: TimestampBounds) -> str:
     match rule:
         case RecordRule.NO_KEY:
-            return "a compacted topic takes no record without a key"
+            return "the topic is compacted, so the record must have a key"
         case RecordRule.APPEND_TIME_SET:
-            return "a producer does not set the timestamp type to LogAppendTime"
+            return "the timestamp type is LogAppendTime, which only brokers may set"
         case RecordRule.TIMESTAMP:
-            return f"timestamp {timestamp} is out of range, it should be within {bounds.smallest}, {bounds.largest}"
+            return f"timestamp {timestamp} is out of range, expected {bounds.smallest} to {bounds.largest}"

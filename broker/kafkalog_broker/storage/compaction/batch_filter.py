@@ -1,7 +1,7 @@
-"""Filters a window of batches by the rules of compaction: unchanged batches are copied, others are rewritten.
+"""Filtering of a window of batches by the rules of compaction: unchanged batches are copied, others are rewritten.
 
-All uncompressed v2 batches of a window are handled by one kernel call. Compressed ones are decompressed in groups of
-about a megabyte, and compressed again if they changed. Messages of format v0 and v1 keep their format.
+One kernel call handles all uncompressed v2 batches of a window. Compressed batches are decompressed in groups of about
+a megabyte, and compressed again if they changed. Messages of format v0 and v1 keep their format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.legacy_wrapper import wrapper_of
+from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, SetFault
 from kafkalog_broker.storage.append.message_set_kernel import find_messages
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
@@ -41,7 +41,7 @@ from kafkalog_spark.log.write.encoded_batch import seal
 _OUT_SIZE = 1 << 20  # initial size of the output buffer in bytes
 
 
-def messages_in(
+def find_messages_in(
     payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int = 0, from_offset: int = layout.MIN_INT64
 ) -> npt.NDArray[np.int64]:
     """Find the messages of format v0 or v1 in payload[start:end].
@@ -74,10 +74,10 @@ def open_wrapper_at(window: Window, row: int, scratch: Scratch) -> OpenedWrapper
 
 
 class Verdict(NamedTuple):
-    """What to do with the batches of a window; arrays with an entry per batch.
+    """Decisions about the batches of a window: arrays with an entry per batch.
 
     Attributes:
-        rule: A RetentionRule.
+        rule: RetentionRule of the batch's records.
         keep_empty: Keep the header even if no record is retained.
         set_horizon: See `CleanUnit.SET_HORIZON`.
         drop: Remove the batch without examining its records.
@@ -93,9 +93,9 @@ class BatchFilter:
     """Filters the batches of one cleaning. Messages of format v0 and v1 keep their format, and wrappers their codec.
 
     Attributes:
-        unreadable_batches: Number of batches kept unchanged because their records are malformed. A broker accepts no
-            such batch, but one in a log must not prevent the compaction of the others.
-        first_unreadable: Base offset of the first one, or None.
+        unreadable_batches: Number of batches kept unchanged because their records are malformed. Such a batch must not
+            prevent the compaction of the others.
+        first_unreadable: Base offset of the first such batch, or None.
     """
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
@@ -103,7 +103,8 @@ class BatchFilter:
 
         Args:
             keys: Latest offset of each key.
-            horizon_ms: Delete horizon of tombstones retained now; the largest int64 means never.
+            horizon_ms: Delete horizon for tombstones that are retained for the first time; the largest int64 means that
+                they are never deleted.
         """
         self._keys = keys
         self._state = np.zeros(len(CleanState), np.int64)
@@ -116,7 +117,7 @@ class BatchFilter:
         self.unreadable_batches = 0
         self.first_unreadable: int | None = None
 
-    def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
+    def retain(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
         """Yield the retained batches of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
@@ -131,12 +132,12 @@ class BatchFilter:
                 yield from self._plain(window, verdict, first, last)
 
     def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """Filter messages outside of wrappers; each is a batch of its own."""
+        """Filter messages that are not in a wrapper; each is a batch of its own."""
         table = window.table[first:last]
         start, magic, payload = int(window.starts[first]), int(table[0, HeaderColumn.MAGIC]), window.payload
         end = start + int(table[:, HeaderColumn.SIZE].sum())
-        messages = messages_in(payload, start, end, magic)
-        stays = self._stays(payload, messages, keeps_tombstones)
+        messages = find_messages_in(payload, start, end, magic)
+        stays = self._select_retained(payload, messages, keeps_tombstones)
         if stays.any():
             out = np.empty(end - start, np.uint8)
             filled = int(copy_messages(payload, messages[stays], magic, 0, out))
@@ -149,8 +150,8 @@ class BatchFilter:
         header = window.table[row]
         wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
         payload, magic = self._decompressor.scratch.read_only(), int(header[HeaderColumn.MAGIC])
-        messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
-        stays = self._stays(payload, messages, keeps_tombstones)
+        messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.add)
+        stays = self._select_retained(payload, messages, keeps_tombstones)
         if stays.all():
             batches = header[[HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP]].reshape(1, 3)
             yield RetainedBatches(window.batch(row), batches)
@@ -164,10 +165,10 @@ class BatchFilter:
                 largest = int(header[HeaderColumn.MAX_TIMESTAMP])
             attributes = int(header[HeaderColumn.ATTRIBUTES])
             value = compress(Codec(attributes & layout.ATTRIBUTE_CODEC), out.data[:filled])
-            data = wrapper_of(magic, attributes, value, last_offset, largest, wrapper.key)
+            data = build_wrapper(magic, attributes, value, last_offset, largest, wrapper.key)
             yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
 
-    def _stays(
+    def _select_retained(
         self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64], keeps_tombstones: bool
     ) -> npt.NDArray[np.bool_]:
         stays = np.empty(len(messages), np.bool_)
@@ -178,7 +179,7 @@ class BatchFilter:
     def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
         kept = ~verdict.drop[first:last]
         starts, ends = window.records(first, last)
-        units = _units(window, verdict, np.flatnonzero(kept) + first, starts[kept], ends[kept])
+        units = _clean_units(window, verdict, np.flatnonzero(kept) + first, starts[kept], ends[kept])
         for _, results in self._run(window, window.payload, units, copy_whole=True):
             stays = results[results[:, CleanResult.OUTCOME] != CleanOutcome.DROPPED]
             batches = stays[:, [CleanResult.OUT_SIZE, CleanResult.LAST_OFFSET, CleanResult.MAX_TIMESTAMP]]
@@ -199,12 +200,14 @@ class BatchFilter:
             kept = ~verdict.drop[first + begin : first + end]
             rows = np.flatnonzero(kept) + first + begin
             payload = self._decompressor.scratch.read_only()
-            units = _units(window, verdict, rows, starts[begin:end][kept], ends[begin:end][kept])
+            units = _clean_units(window, verdict, rows, starts[begin:end][kept], ends[begin:end][kept])
             for begun, results in self._run(window, payload, units, copy_whole=False):
-                yield self._packed(window, rows[begun : begun + len(results)], results)
+                yield self._compress_changed(window, rows[begun : begun + len(results)], results)
 
-    def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> RetainedBatches:
-        """Return the retained batches; changed ones are compressed again."""
+    def _compress_changed(
+        self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]
+    ) -> RetainedBatches:
+        """Return the retained batches of a kernel call; changed ones are compressed again."""
         pieces: list[bytes | memoryview] = []
         batches: list[tuple[int, int, int]] = []
         for row, (outcome, at, size, last_offset, max_timestamp) in zip(rows.tolist(), results.tolist(), strict=True):
@@ -222,7 +225,10 @@ class BatchFilter:
     def _run(
         self, window: Window, payload: npt.NDArray[np.uint8], units: npt.NDArray[np.int64], *, copy_whole: bool
     ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-        """Yield (first unit, results) for as many batches as fit into `out`, which the next step overwrites."""
+        """Run the kernel, and yield the index of the first unit and the results for each full output buffer.
+
+        The next step overwrites the buffer.
+        """
         if not len(units):
             return
         # The header's record count may be wrong, so `keep` is limited by the bytes; the kernel reports the error.
@@ -261,12 +267,12 @@ def _compress_again(batch: bytes | memoryview, codec: int) -> bytes:
     """Compress a rewritten batch, with the codec's default level as Kafka's cleaner does."""
     fields = list(layout.BATCH_HEADER.unpack_from(batch))
     fields[5] |= codec  # the attributes
-    packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
-    seal(packed, 0, len(packed), tuple(fields))
-    return bytes(packed)
+    compressed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
+    seal(compressed, 0, len(compressed), tuple(fields))
+    return bytes(compressed)
 
 
-def _units(
+def _clean_units(
     window: Window,
     verdict: Verdict,
     rows: npt.NDArray[np.int64],

@@ -1,6 +1,4 @@
-"""Which part of a log is to be compacted, decided on plain values (Kafka: `LogCleanerManager.cleanableOffsets`,
-`LogToClean`).
-"""
+"""Part of a log that can be cleaned, and whether it is due (Kafka: `LogCleanerManager.cleanableOffsets`)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ NEVER_MS = 2**63 - 1  # value of max.compaction.lag.ms that means no limit
 
 
 class SegmentFacts(NamedTuple):
-    """A segment of a log that is not open. Timestamps are in ms."""
+    """Segment of a log that is not open. Timestamps are in ms."""
 
     base_offset: int
     size: int
@@ -30,7 +28,11 @@ Segments = Sequence[LogSegment] | Sequence[SegmentFacts]
 
 
 class LogFacts(NamedTuple):
-    """Facts about one log. `checkpoint` is the offset up to which it was cleaned, None if it never was."""
+    """Values of one log on which the decision depends.
+
+    Attributes:
+        checkpoint: Offset up to which the log was cleaned; None if it was never cleaned.
+    """
 
     segments: Segments
     log_start_offset: int
@@ -41,13 +43,13 @@ class LogFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """Part of a log that can be cleaned, from `first_dirty_offset` to `first_uncleanable_offset` (Kafka: `LogToClean`).
+    """Dirty part of a log, from `first_dirty_offset` to `first_uncleanable_offset` (Kafka: `LogToClean`).
 
     Attributes:
-        clean_bytes: Size of the segments below it.
+        clean_bytes: Size of the segments below the dirty part.
         dirty_bytes: Size of the segments in it.
-        overdue_ms: By how much the oldest dirty record exceeds max.compaction.lag.ms.
-        resets_checkpoint: The checkpoint is outside of the log and must be set to first_dirty_offset.
+        overdue_ms: Time by which the oldest dirty record exceeds max.compaction.lag.ms; 0 if it does not.
+        resets_checkpoint: True if the checkpoint is outside of the log and must be set to first_dirty_offset.
     """
 
     first_dirty_offset: int
@@ -59,7 +61,7 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """Dirty share of the bytes."""
+        """Share of the bytes that are dirty, 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
@@ -71,9 +73,9 @@ class Cleanable:
 
 
 def cleanable(log: LogFacts, config: LogConfig, now_ms: int) -> Cleanable:
-    """Return the part of a log that can be cleaned now, in whole segments.
+    """Return the part of a log that can be cleaned now, which consists of whole segments.
 
-    It ends before the active segment, the last stable offset, and the first segment with a record younger than
+    The part ends before the active segment, the last stable offset, and the first segment with a record younger than
     min.compaction.lag.ms.
     """
     first_dirty = log.log_start_offset if log.checkpoint is None else log.checkpoint

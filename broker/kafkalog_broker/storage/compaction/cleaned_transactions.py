@@ -1,4 +1,4 @@
-"""State of transactions while the cleaner passes their batches (Kafka: `CleanedTransactionMetadata`).
+"""State of transactions while the cleaner reads their batches (Kafka: `CleanedTransactionMetadata`).
 
 Records of an aborted transaction are removed immediately. A marker is removed once no batch of its transaction is left,
 so it survives them by at least one cleaning. A retained abort marker keeps its entry in the transaction index.
@@ -14,24 +14,24 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
-    """Transactions of the batches that are passed, in order of offsets."""
+    """Decides for each transactional batch whether it may be dropped. Call it with the batches in order of offsets."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Take all aborted transactions with records in the offsets that will be passed."""
-        self._coming = [(transaction.first_offset, transaction) for transaction in set(aborted)]
-        heapq.heapify(self._coming)
+        """Create the state before the first batch. aborted: All aborted transactions with records in the batches."""
+        self._upcoming = [(transaction.first_offset, transaction) for transaction in set(aborted)]
+        heapq.heapify(self._upcoming)
         self._aborted: dict[int, AbortedTransaction] = {}  # open at the current offset, by producer ID
         self._seen: set[int] = set()  # producers whose current transaction has had a batch
         self._retained: list[AbortedTransaction] = []
 
     def may_drop_records(self, producer_id: int, last_offset: int) -> bool:
-        """Pass a transactional batch of records, and return whether its transaction was aborted."""
+        """Record a transactional batch of records, and return whether its transaction was aborted."""
         self._begin_up_to(last_offset)
         self._seen.add(producer_id)
         return producer_id in self._aborted
 
     def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
-        """Pass a marker, and return whether its transaction has no batch left.
+        """Record a marker, and return whether none of its transaction's batches is left.
 
         Args:
             control_type: None for a marker whose record was removed earlier.
@@ -55,6 +55,6 @@ class CleanedTransactions:
         return retained
 
     def _begin_up_to(self, offset: int) -> None:
-        while self._coming and self._coming[0][0] <= offset:
-            transaction = heapq.heappop(self._coming)[1]
+        while self._upcoming and self._upcoming[0][0] <= offset:
+            transaction = heapq.heappop(self._upcoming)[1]
             self._aborted.setdefault(transaction.producer_id, transaction)

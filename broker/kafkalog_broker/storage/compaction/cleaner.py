@@ -1,8 +1,9 @@
 """Compaction of one log (Kafka: `Cleaner`).
 
-A cleaning reads the dirty part to learn the latest offset of each key. Then it rewrites all segments up to there, a
-group of adjacent segments into one (or several, if one has no room), and replaces each group. It runs on a cleaner
-thread: closed segments do not change, and work that belongs to the log's own thread goes through the `CleaningHost`.
+A cleaning first reads the dirty part and stores the latest offset of each key in the offset map. Then it rewrites all
+segments below the end of the mapped part: each group of adjacent segments becomes one segment (or several, if one has
+no room), which replaces the group. It runs on a cleaner thread. Closed segments do not change meanwhile, and changes of
+the log itself go through the `CleaningHost` to the thread that owns it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, open_wrapper_at
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, find_messages_in, open_wrapper_at
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import RetentionRule
-from kafkalog_broker.storage.compaction.cleaning_request import (
-    CleanerStatistics,
-    CleaningAborted,
-    CleaningHost,
-    CleaningRequest,
-)
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
@@ -34,8 +31,8 @@ from kafkalog_broker.storage.partition.overflowing_segment import write_pieces
 from kafkalog_broker.storage.partition.producer_replay import read_marker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import ControlType, HeaderColumn
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.decompressed_batches import Decompressor
@@ -64,7 +61,7 @@ class Cleaner:
         self._decompressor = Decompressor()
 
     def clean(self) -> tuple[int, CleanerStatistics]:
-        """Clean the log. No `.cleaned` file is left, whatever happens.
+        """Clean the log. No `.cleaned` file is left, even after an error.
 
         Returns:
             The offset up to which the log is clean now, and statistics.
@@ -116,7 +113,7 @@ class Cleaner:
         return end, self._statistics
 
     def _map_keys(self) -> None:
-        """Add the keys of the dirty part to the map until it is full."""
+        """Add the keys of the dirty part to the offset map until the map is full."""
         first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
         segments = self._request.segments
         dirty = [
@@ -137,13 +134,13 @@ class Cleaner:
             self._keys.advance(next_base - 1)  # there are no records between the last batch and the next segment
 
     def _map_window(self, window: Window, transactions: CleanedTransactions, first: int) -> bool:
-        """Add a window's keys to the map; False if the map is full."""
+        """Add a window's keys to the offset map; return False if the map is full."""
         table = window.table
         counts = table[:, HeaderColumn.COUNT].copy()
         for row in _transactional_rows(table):
             header = table[row]
             if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
-                _pass_marker(window, row, transactions)
+                _may_drop_control_batch(window, row, transactions)
                 counts[row] = 0
             elif transactions.may_drop_records(
                 int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
@@ -179,12 +176,14 @@ class Cleaner:
         magic, starts = int(window.table[begun, HeaderColumn.MAGIC]), window.starts
         if not compressed:
             end = int(starts[ended - 1] + window.table[ended - 1, HeaderColumn.SIZE])
-            messages = messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
+            messages = find_messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
             return self._keys.add_messages(window.payload, messages)
         for row in range(begun, ended):
             wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
-            if not self._keys.add_messages(payload, messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)):
+            if not self._keys.add_messages(
+                payload, find_messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)
+            ):
                 return False
         return True
 
@@ -196,16 +195,16 @@ class Cleaner:
         legacy_horizon_ms: int,
     ) -> None:
         request = self._request
-        known = last_records(self._host.producers())
+        last = last_records(self._host.producers())
         cleaned = [CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)]
         try:
             for segment in group:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
                 for window in self._read(segment, 0):
                     self._statistics.bytes_read += window.size
-                    verdict = self._verdict(window, transactions, known)
+                    verdict = self._verdict(window, transactions, last)
                     try:
-                        for piece in batches.pieces(window, verdict, keeps_tombstones):
+                        for piece in batches.retain(window, verdict, keeps_tombstones):
                             self._append(cleaned, piece)
                             self._statistics.bytes_written += len(piece.data)
                             self._host.throttle(len(piece.data))
@@ -233,10 +232,11 @@ class Cleaner:
             cleaned.append(last)
         last.append(piece.data, piece.batches)
 
-    def _verdict(self, window: Window, transactions: CleanedTransactions, known: npt.NDArray[np.int64]) -> Verdict:
+    def _verdict(self, window: Window, transactions: CleanedTransactions, last: npt.NDArray[np.int64]) -> Verdict:
+        """Decide about the batches of a window. last: Result of `last_records`."""
         table = window.table
         n = len(table)
-        keeps_header = last_batches(table, known)
+        keeps_header = last_batches(table, last)
         verdict = Verdict(
             np.full(n, RetentionRule.BY_KEY, np.int64), keeps_header, np.zeros(n, bool), np.zeros(n, bool)
         )
@@ -244,7 +244,7 @@ class Cleaner:
             header = table[row]
             discard = False
             if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
-                may_drop = _pass_marker(window, row, transactions)
+                may_drop = _may_drop_control_batch(window, row, transactions)
                 has_horizon = bool(header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
                 discard = may_drop and has_horizon and int(header[HeaderColumn.BASE_TIMESTAMP]) <= self._request.now_ms
                 verdict.set_horizon[row] = may_drop
@@ -284,11 +284,8 @@ def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
     return rows
 
 
-def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) -> bool:
-    """Return whether a control batch may be dropped.
-
-    Control batches other than markers, such as leader changes, never are.
-    """
+def _may_drop_control_batch(window: Window, row: int, transactions: CleanedTransactions) -> bool:
+    """Record a control batch, and return whether it may be dropped: only markers may, not leader changes."""
     header = window.table[row]
     control_type: ControlType | None = None
     if header[HeaderColumn.COUNT] > 0:

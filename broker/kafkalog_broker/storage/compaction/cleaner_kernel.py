@@ -1,4 +1,4 @@
-"""Compaction kernels: choose the surviving records, and rewrite batches without the rest. Loads Numba.
+"""Compaction kernels for v2 batches: choose the retained records, and rewrite batches without the others. Loads Numba.
 
 They implement Kafka's `Cleaner.shouldRetainRecord` and `MemoryRecords.filterTo`; one call handles many batches.
 """
@@ -61,7 +61,7 @@ class CleanState(IntEnum):
     NOW = 1
     HORIZON = 2  # delete horizon for batches that retain a tombstone for the first time
     OUT_AT = 3  # in, out: number of bytes in `out`
-    NEEDED = 4  # out, with NEED_ROOM: number of bytes needed in `out` after OUT_AT
+    NEEDED = 4  # out, with NEED_ROOM: number of free bytes that the next batch needs in `out`
     NEXT_UNIT = 5  # in, out: first batch that is not done
     COPY_WHOLE = 6  # 1: copy unchanged batches to `out`
 
@@ -180,7 +180,6 @@ def _put_header(out, start, end, attributes, base_timestamp, max_timestamp, coun
     write_i32(out, start + layout.CRC_AT, crc_of(out, start + layout.ATTRIBUTES_AT, end, crc_table))
 
 
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
 _INT64 = types.Array(types.int64, 1, "C")

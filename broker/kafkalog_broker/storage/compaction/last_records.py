@@ -1,4 +1,4 @@
-"""Last batch of each producer, whose header compaction keeps."""
+"""Last batch of each producer. Compaction keeps its header, so that the producer's sequence number is not lost."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def last_records(producers: Iterable[Producer]) -> npt.NDArray[np.int64]:
     return rows[rows[:, 0].argsort()]
 
 
-def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Flag the batches that contain the last sequence number or epoch of a known producer (Kafka: `Cleaner.cleanInto`).
+def last_batches(table: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Flag the batches that contain a producer's last sequence number or epoch (Kafka: `Cleaner.cleanInto`).
 
     Args:
-        known: Result of `last_records`.
+        last: Result of `last_records`.
 
     Returns:
         bool[n]: True if the batch's header must be kept.
     """
-    if not len(known):
+    if not len(last):
         return np.zeros(len(table), bool)
-    ids, offsets, epochs = known.T
+    ids, offsets, epochs = last.T
     slots = np.minimum(np.searchsorted(ids, table[:, HeaderColumn.PRODUCER_ID]), len(ids) - 1)
     is_control = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
     has_epoch = is_control & (epochs[slots] == table[:, HeaderColumn.PRODUCER_EPOCH])
     is_last = np.where(offsets[slots] == _NO_DATA, has_epoch, offsets[slots] == table[:, HeaderColumn.LAST_OFFSET])
-    found: npt.NDArray[np.bool_] = is_last & (ids[slots] == table[:, HeaderColumn.PRODUCER_ID])
-    return found
+    is_kept: npt.NDArray[np.bool_] = is_last & (ids[slots] == table[:, HeaderColumn.PRODUCER_ID])
+    return is_kept

@@ -1,31 +1,24 @@
-"""Compaction of messages in formats v0 and v1: choice of the retained messages, and a message set of them.
-
-Loads Numba.
-"""
+"""Compaction kernels for messages of format v0 and v1: choose the retained messages, and copy them. Loads Numba."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from kafkalog_broker.storage.append.message_layouts import MessageColumn
-from kafkalog_broker.storage.compaction.cleaner_kernel import (
-    _BYTES,
-    _I64,
-    _INT64_2,
-    _KEY_AT_V0,
-    _KEY_AT_V1,
-    _OUT,
-    _UINT64,
-    _UINT64_2,
-)
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
-from kafkalog_spark.kernels.primitives import (
-    copy_bytes,
-    kernel_for,
-    write_i64,
-)
+from kafkalog_spark.format import layout
+from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, write_i64
+
+_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_OUT = types.Array(types.uint8, 1, "C")
+_INT64_2 = types.Array(types.int64, 2, "C")
+_UINT64 = types.Array(types.uint64, 1, "C")
+_UINT64_2 = types.Array(types.uint64, 2, "C")
+_I64 = types.int64
 
 
 @kernel_for(_I64(_BYTES, _INT64_2, _UINT64_2, _UINT64, _I64, _I64, _OUT))
@@ -52,9 +45,9 @@ def choose_messages(payload, messages, table, hash_seed, latest, keeps_tombstone
 
 @kernel_for(_I64(_BYTES, _INT64_2, _I64, _I64, _OUT))
 def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[no-untyped-def]
-    """Copy messages of format `magic` to `out`, with offsets relative to `base_offset`, and return the bytes written.
+    """Copy messages of format `magic` to `out`, with offsets relative to `base_offset`, and return their size.
 
-    `out` has room. Offsets are not part of a message's CRC.
+    `out` must have room for them. Offsets are not part of a message's CRC.
     """
     before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
     at: Any = np.int64(0)

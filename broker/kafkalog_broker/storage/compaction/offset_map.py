@@ -1,9 +1,9 @@
 """Offset map of the cleaner: the latest offset of each key in the dirty part of a log (Kafka: `SkimpyOffsetMap`).
 
-As in Kafka an entry has 24 bytes, 16 of hash and 8 of offset, and does not contain the key. Two keys with the same hash
-would count as one key, and the older one's value would be lost. The hash is therefore SipHash-2-4 with 128 bits and a
-secret seed, drawn for each cleaning. With n keys the chance of a collision is n^2 / 2^129: below 10^-22 for a hundred
-million keys. Kafka uses MD5, with the same chance for random keys, but collisions of MD5 can be constructed.
+As in Kafka, an entry consists of a 16-byte hash of the key and an 8-byte offset, without the key itself. Two keys with
+the same hash would count as one key, and the older record would be lost. The hash is therefore SipHash-2-4 with 128
+bits and a secret seed, which is drawn for each cleaning. With n keys the probability of a collision is n^2 / 2^129,
+below 10^-22 for a hundred million keys. Kafka uses MD5, whose collisions can be constructed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class OffsetMap:
     """Hash table from keys to their latest offset.
 
     Attributes:
-        table: See `MapSlot`.
-        hash_seed: See `HashSeed`.
+        table: Entries; see `MapSlot`.
+        hash_seed: Secret seed of the hash; see `HashSeed`.
     """
 
     def __init__(self, memory: int, load_factor: float, offsets: int, hash_seed: tuple[int, int] | None = None) -> None:

@@ -47,7 +47,7 @@ class MapStatus(IntEnum):
     """Why a kernel returned."""
 
     DONE = 0
-    FULL = 1  # there is no room for the key of the record after LATEST
+    FULL = 1  # the key of the record after LATEST does not fit into the table
 
 
 _SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # SipHash's constants
@@ -131,7 +131,7 @@ def latest_offset(table, hash_seed, data, at, size):  # type: ignore[no-untyped-
 
 @helper
 def _put(table, hash_seed, state, data, at, size, offset):  # type: ignore[no-untyped-def]
-    """Set the latest offset of a key. Returns False if the map is full, even if it contains the key (as in Kafka)."""
+    """Set the latest offset of a key. Returns False if the map is full, even if it contains the key, as in Kafka."""
     if state[MapState.ENTRIES] >= state[MapState.CAPACITY]:
         return False
     low, high = siphash128(data, at, size, hash_seed[HashSeed.K0], hash_seed[HashSeed.K1])

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _CHECK_S = 0.3
-"""Interval at which the rate is checked, as in Kafka. With a shorter one sleeps would be too short to be precise."""
+"""Interval at which the rate is checked, as in Kafka. With a shorter interval the sleeps would be too short to be
+precise."""
 
 
 @dataclass(eq=False)
 class Throttler:
-    """Limits a rate by sleeping (Kafka: `Throttler`). Shared by threads; all of them wait.
+    """Limits a rate by sleeping (Kafka: `Throttler`). Shared by all cleaner threads, which then wait together.
 
     Attributes:
-        rate: Bytes per second. A change does not affect a wait that has begun.
+        rate: Largest number of bytes per second. A change does not affect a wait that has begun.
+        wait: Sleeps for some seconds.
         monotonic: Clock in seconds.
     """
 

@@ -9,15 +9,18 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 
 
 def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions in [offset, up_to). Raises OSError, CorruptIndex.
+    """Return the aborted transactions with records in [offset, up_to).
 
     Args:
-        segments: The segments from the one that contains `offset` on.
+        segments: Segments from the one that contains `offset` on.
+
+    Raises:
+        OSError, CorruptIndex: If a transaction index cannot be read.
     """
-    found: list[AbortedTransaction] = []
+    aborted: list[AbortedTransaction] = []
     for segment in segments:
         search = collect_aborted(segment.aborted(), offset, up_to)
-        found += search.transactions
+        aborted += search.transactions
         if search.complete:
             break
-    return found
+    return aborted

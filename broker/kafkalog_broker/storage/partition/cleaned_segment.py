@@ -1,8 +1,8 @@
 """Segment that the cleaner writes, with the suffix `.cleaned`, and the steps by which it replaces other segments.
 
-The steps are those of `LocalLog.replaceSegments`. A crash between two steps does no harm, because the next start
-completes or undoes the replacement according to the files that it finds (`names.live_segments`). A power failure can
-also undo renames that were not synced, each independently, so the directory is fsynced between the steps:
+The steps are those of Kafka's `LocalLog.replaceSegments`. A crash between two steps is harmless, because the next start
+completes or undoes the replacement, depending on the files in the directory (`names.live_segments`). A power failure
+can undo any rename that was not synced, so the directory is fsynced between the steps:
 
 1. `.cleaned` files are written and synced. After a crash the next start removes them.
 2. `publish`: they are renamed `.swap`, the lowest base offset last. While a `.cleaned` file remains, the next start
@@ -25,22 +25,17 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import SegmentFull
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    FILE_MODE,
-    descriptor,
-    fsync_descriptor,
-    fsync_directory,
-    write_all,
-)
+from kafkalog_spark.format.fsync import fsync_descriptor, fsync_directory
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, HeaderColumn
+from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.format.time_index import TimestampOffset
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.write.segment_recovery import IndexBuilder
 
 
 class RetainedBatches(NamedTuple):
-    """Batches that stay after cleaning.
+    """Batches that are retained by a cleaning.
 
     Attributes:
         data: Their bytes; valid only until the next batches are read.
@@ -52,7 +47,7 @@ class RetainedBatches(NamedTuple):
 
 
 class CleanedSegment:
-    """Segment that is written, then `finish`ed, and then swapped in or `discard`ed. Existing files are overwritten.
+    """Segment that is written, finished, and then swapped in or discarded. Existing files are overwritten.
 
     Attributes:
         size: Size of the .log in bytes.

@@ -9,10 +9,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from kafkalog_spark.format.atomic_file import open_regular
+from kafkalog_spark.format.regular_file import open_regular
 
 MAX_OPEN_HANDLES = 512
-"""Leaves room for connections and segments that are being written below the usual limit of 1,024 descriptors."""
+"""Largest number of cached handles. Below the usual limit of 1,024 descriptors it leaves room for connections and for
+segments that are being written."""
 MAX_OPEN_WITH_RESPONSES = 2 * MAX_OPEN_HANDLES
 """Above this number, a response reads its bytes when it is created instead of keeping a descriptor until it is sent."""
 
@@ -23,9 +24,9 @@ def is_out_of_descriptors(error: BaseException) -> bool:
 
 
 class FileHandle:
-    """Descriptor of a file, closed when no reader refers to it any more, even if the file was evicted or removed.
+    """Descriptor of a file. It is closed when the last reference to this object is gone.
 
-    A descriptor number is therefore never reused while a reader holds it.
+    A reader therefore keeps the descriptor even if the handle is evicted from the cache or the file is removed.
     """
 
     __slots__ = ("fd",)
@@ -113,5 +114,5 @@ class FileHandles:
 
 
 _HANDLES = FileHandles()
-"""Handles of all logs of this process, with one limit. The underscore makes Python clear it before `os` at shutdown;
-closing the handles needs `os`."""
+"""Handles of all logs of this process. The underscore makes Python clear the variable before the module `os` when the
+process ends; closing the handles needs `os`."""

@@ -1,4 +1,4 @@
-"""Follower side of a log: appends batches unchanged, adopts the leader's bounds, truncates.
+"""Follower side of a log: appends of fetched batches, the leader's high watermark and log start offset, truncation.
 
 Corresponds to `appendAsFollower`, `truncateTo` and `truncateFullyAndStartAt` of Kafka's `UnifiedLog`. Runs on the
 thread that owns the log, except `plan_truncation`.
@@ -28,7 +28,7 @@ class Follower:
     """Makes a log follow another broker's log. `Log.append` is refused until `Log.lead`."""
 
     def __init__(self, log: Log) -> None:
-        log.follows = True
+        log.is_follower = True
         self._log = log
         self._local = log.local
 
@@ -38,11 +38,10 @@ class Follower:
         return self._log.epochs.epoch_for_offset(self._local.log_end_offset - 1)
 
     def truncation_offset(self, epoch: int, end_offset: int) -> int:
-        """Return the offset to truncate to after an OffsetForLeaderEpoch answer (Kafka: `getOffsetTruncationState`,
-        KIP-279).
+        """Return the offset to truncate to (Kafka: `getOffsetTruncationState`, KIP-279).
 
-        If the log's last epoch still differs from the leader's after the truncation, ask the leader for that epoch
-        next.
+        The arguments come from a leader's OffsetForLeaderEpoch response. If the log's last epoch still differs from the
+        leader's after the truncation, the caller sends another request, for that epoch.
 
         Args:
             epoch: The leader's largest epoch not above the requested one; -1 if it knows none.
@@ -63,14 +62,14 @@ class Follower:
     def append(self, batches: Window, now_ms: int) -> list[Path]:
         """Append fetched batches unchanged to the page cache.
 
-        An empty log whose end offset lies inside the first batch is started again at that batch's base offset; its log
-        start offset stays. The call blocks, so the caller limits the number of batches.
+        If the log is empty and its end offset is inside the first batch, the log is started over at that batch's base
+        offset; its log start offset stays. The call blocks, so the caller limits the number of batches.
 
         Args:
-            batches: At least one batch, from `fetched_batches`.
+            batches: At least one batch, from `parse_fetched_batches`.
 
         Returns:
-            Files of the log that was started again, renamed `.deleted`, which the caller may remove.
+            Files of the log that was started over, renamed `.deleted`, which the caller may remove.
 
         Raises:
             UnexpectedAppendOffset: If a batch begins below the log end offset.
@@ -82,13 +81,13 @@ class Follower:
         if (bad := first_bad_marker(batches)) is not None:
             raise bad[1].at(topic_partition=self._log.name)
         first, last = int(table[0, HeaderColumn.BASE_OFFSET]), int(table[0, HeaderColumn.LAST_OFFSET])
-        gone: list[Path] = []
+        removed_files: list[Path] = []
         if first < local.log_end_offset <= last and not any(segment.size for segment in local.segments):
             _log.info(
                 "%s: starting at offset %d, the base offset of the batch that contains the log end offset %d",
                 self._log.name, first, local.log_end_offset,
             )  # fmt: skip
-            gone = self._start_over(first, local.log_start_offset)
+            removed_files = self._start_over(first, local.log_start_offset)
         if first < local.log_end_offset:  # a gap is allowed, because compaction leaves gaps
             raise UnexpectedAppendOffset(
                 f"received a batch with offsets {first} to {last}, expected offset {local.log_end_offset} or above",
@@ -111,31 +110,31 @@ class Follower:
                         segment.add_aborted(aborted)
                     row += len(run.table)
         finally:
-            local.appended(now_ms)
-        return gone
+            local.record_append_time(now_ms)
+        return removed_files
 
     def _assign_epochs(self, run: Window) -> None:
         """Record new leader epochs before the batches are written, as a leader does.
 
-        Batches of format v0 and v1 have no epoch. They clear the cache, as in Kafka, because it could not find their
-        end.
+        Batches of format v0 and v1 have no epoch. As in Kafka they clear the epochs, because an epoch before them would
+        have no known end.
         """
-        known, epochs = self._log.epochs, run.table[:, HeaderColumn.LEADER_EPOCH]
+        own_epochs, epochs = self._log.epochs, run.table[:, HeaderColumn.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
             epoch, base = int(epochs[row]), int(run.table[row, HeaderColumn.BASE_OFFSET])
             if epoch < 0:
-                known.clear()
-            elif epoch != known.latest:
-                if epoch < known.latest:
+                own_epochs.clear()
+            elif epoch != own_epochs.latest:
+                if epoch < own_epochs.latest:
                     _log.warning(
                         "%s: leader epoch %d at offset %d follows the higher epoch %d",
                         self._log.name,
                         epoch,
                         base,
-                        known.latest,
+                        own_epochs.latest,
                     )
-                known.assign(epoch, base)
+                own_epochs.assign(epoch, base)
             following = (epochs[row:] != epoch).nonzero()[0]
             row = row + int(following[0]) if len(following) else len(epochs)
 
@@ -199,21 +198,21 @@ class Follower:
         """
         log, local, end = self._log, self._local, producers.end_offset
         log.check()
-        gone: list[Path] = []
+        removed_files: list[Path] = []
         if end >= local.log_end_offset:
             # As in Kafka: the leader may not know an epoch that began at the log end and has no records.
             with log.offline_on_error():
                 self._truncate_epochs(local.log_end_offset)
         elif end < local.segments[0].base_offset:
-            gone = self._start_over(end, end)
+            removed_files = self._start_over(end, end)
         else:
             with local.flush_lock:
                 with log.offline_on_error():
-                    gone = local.truncate_to(end)
+                    removed_files = local.truncate_to(end)
                     self._truncate_epochs(end)
                 log.producer_state.replace_with(producers)
                 local.log_start_offset = min(local.log_start_offset, end)
-        return self._bound_high_watermark(gone)
+        return self._bound_high_watermark(removed_files)
 
     def _truncate_epochs(self, end: int) -> None:
         """Remove epochs at or above `end`; on disk on return.
@@ -229,14 +228,14 @@ class Follower:
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:
         """Delete all records and start the log at `offset`. As `truncate`."""
-        gone = self._start_over(offset, offset)
+        removed_files = self._start_over(offset, offset)
         self._log.high_watermark = offset
-        return self._bound_high_watermark(gone)
+        return self._bound_high_watermark(removed_files)
 
-    def _bound_high_watermark(self, gone: list[Path]) -> list[Path]:
+    def _bound_high_watermark(self, removed_files: list[Path]) -> list[Path]:
         self._log.high_watermark = min(self._log.high_watermark, self._local.log_end_offset)
         self._log.wake()
-        return gone
+        return removed_files
 
     def _start_over(self, offset: int, log_start_offset: int) -> list[Path]:
         """Delete all records and start the log at `offset`, with this log start offset."""
@@ -244,8 +243,8 @@ class Follower:
         log.check()
         with local.flush_lock:
             with log.offline_on_error():
-                gone = local.start_over(offset)
+                removed_files = local.start_over(offset)
                 log.epochs.clear()
             log.producer_state.clear(offset)
             local.log_start_offset = log_start_offset
-        return gone
+        return removed_files

@@ -1,9 +1,9 @@
 """Leader epochs of one log: the start offset of each epoch (Kafka: `LeaderEpochFileCache`).
 
-A new epoch is on disk before its first batch is written. Truncation changes only memory, and the next flush of the log
-writes the file (Kafka: `truncateFromStartAsyncFlush`). The file may therefore contain entries that the log no longer
-has; loading removes them. It never lacks an entry that the log needs, because remote segments are assigned to a log by
-its lineage of epochs.
+A new epoch is on disk before its first batch is written. A truncation changes only the entries in memory, and the next
+flush of the log writes the file (Kafka: `truncateFromStartAsyncFlush`). After a crash the file may therefore contain
+entries that the log no longer has; loading removes them. No entry of the log is ever missing in it, because remote
+segments are assigned to a log by its leader epochs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNDEFINED_EPOCH = -1
 
 
 class EpochEndOffset(NamedTuple):
-    """A leader epoch and the offset after its last record; -1 for unknown."""
+    """Leader epoch and the offset after its last record; both are -1 if unknown."""
 
     epoch: int
     end_offset: int
@@ -38,7 +38,7 @@ class LeaderEpochs:
     """
 
     def __init__(self, directory: Path, entries: Iterable[EpochEntry] = ()) -> None:
-        """Take the entries read from the file. Entries out of order are dropped, as in Kafka."""
+        """Create the cache of a log directory. entries: Content of the file; entries out of order are dropped."""
         self._path = directory / checkpoint.LEADER_EPOCH_CHECKPOINT
         self._entries: list[EpochEntry] = []
         for entry in entries:

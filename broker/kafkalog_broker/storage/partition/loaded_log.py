@@ -1,4 +1,4 @@
-"""Log that is ready to be opened, as found by `load_log` or newly created."""
+"""Log that is ready to be opened: the result of `load_log` or `create_log_files`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from uuid import UUID
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.producer_state import ProducerState
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import FILE_MODE, replace_files_in
+from kafkalog_spark.format.atomic_file import replace_files_in
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, format_partition_metadata
+from kafkalog_spark.format.regular_file import FILE_MODE
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment
 
 

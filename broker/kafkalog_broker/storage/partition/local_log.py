@@ -1,8 +1,8 @@
 """Files of one partition's log: segments, log end offset, recovery point and producer snapshots (Kafka: `LocalLog`).
 
-log.py gives the offsets their meaning for producers and consumers. Everything except `find_range` and `flush` runs on
-the thread that owns the log. A flush runs on another thread while appends continue: it holds `flush_lock` throughout,
-and neither appends nor reads take that lock.
+log.py adds the rules for producers and consumers. Everything except `find_range` and `flush` runs on the thread that
+owns the log. A flush runs on another thread while appends continue: it holds `flush_lock` throughout, and neither
+appends nor reads take that lock.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.fsync import fsync_directory, fsync_file
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Window
@@ -36,7 +36,7 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _JITTER = random.Random()  # draws segment.jitter.ms; shared by all logs, because each instance takes 2.5 kB
 _new = tuple.__new__  # creates SegmentEnd without its constructor, once per append
-_REMEMBERED = 16  # cached positions: this many consumers of one partition resume without a search
+_MAX_POSITIONS = 16  # cached positions: this many consumers of one partition resume without a search
 
 
 class FoundRange(NamedTuple):
@@ -51,10 +51,10 @@ class FoundRange(NamedTuple):
 
 
 class LocalLog:
-    """Segments of one log and what of them is on disk.
+    """Segments of one log, and which of their bytes and names are on disk.
 
-    Four facts tell what is on disk; `flush` updates them: `recovery_point`, `is_synced` of each segment, `is_flushed`
-    of the leader epochs, and whether names in the directory have changed.
+    `flush` maintains four values about the disk: `recovery_point`, `is_synced` of each segment, `is_flushed` of the
+    leader epochs, and whether names in the directory have changed since the last fsync of the directory.
 
     Attributes:
         segments: By base offset, the last one active. The tuple is replaced as a whole, so readers on other threads see
@@ -180,11 +180,13 @@ class LocalLog:
         end = batch.header.last_offset + 1
         self.log_end_offset = end
         segment.end = _new(SegmentEnd, (writer.size, end))
-        self.appended(now_ms)
+        self.record_append_time(now_ms)
         return segment
 
     def append_all(self, window: Window) -> LogSegment:
-        """Write batches that fit into the active segment, whose writer is open. The caller then calls `appended`.
+        """Write batches that fit into the active segment, whose writer is open.
+
+        The caller calls `record_append_time` afterwards.
 
         Raises:
             OSError: If not all can be written; the log then ends after the last whole batch.
@@ -205,8 +207,8 @@ class LocalLog:
                 segment.end = SegmentEnd(writer.size, writer.next_offset)
         return segment
 
-    def appended(self, now_ms: int) -> None:
-        """Record the time of an append, for flush.ms."""
+    def record_append_time(self, now_ms: int) -> None:
+        """Record the time of an append; flush.ms counts from the first one after a flush."""
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
         self._last_append_ms = now_ms
@@ -225,7 +227,7 @@ class LocalLog:
         self.take_snapshot()
 
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """As `Log.find_range`.
+        """Find the batches that `Log.read_range` returns.
 
         Raises:
             FileNotFoundError: If the segment was removed meanwhile.
@@ -270,14 +272,14 @@ class LocalLog:
                 if first is None:
                     raise CorruptBatch("the file has become shorter", path=segment.log_path, position=start)
                 size, next_offset = first.size, first.last_offset + 1
-        found = FileSlice(segment.handle(), start, size)
+        file_slice = FileSlice(segment.handle(), start, size)
         self._remember(next_offset, segment.serial, start + size)
-        return FoundRange([found], next_offset)
+        return FoundRange([file_slice], next_offset)
 
     def _remember(self, offset: int, serial: int, position: int) -> None:
         positions = self._positions
         positions.pop(offset, None)
-        if len(positions) >= _REMEMBERED:
+        if len(positions) >= _MAX_POSITIONS:
             try:
                 del positions[next(iter(positions))]
             except (KeyError, RuntimeError, StopIteration):
@@ -288,8 +290,8 @@ class LocalLog:
         """Remove the oldest segments; return their files and producer snapshots, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]
         self._names_changed = True
-        gone = self._rename_away(removed)
-        return gone + self._remove_snapshots(segment.base_offset for segment in removed)
+        renamed = self._rename_for_deletion(removed)
+        return renamed + self._remove_snapshots(segment.base_offset for segment in removed)
 
     def begin_replace(
         self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int
@@ -325,7 +327,7 @@ class LocalLog:
         # Readers must see the new segments before the content behind any file name changes; see `swaps`.
         self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
-        renamed = self._rename_away(old)
+        renamed = self._rename_for_deletion(old)
         self._names_changed = True
         bases = {piece.base_offset for piece in cleaned}
         return new, renamed + self._remove_snapshots(s.base_offset for s in old if s.base_offset not in bases)
@@ -361,29 +363,29 @@ class LocalLog:
         self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `begin_replace`
         self.log_end_offset = offset
         self.swaps += 1
-        renamed = self._rename_away(removed[::-1])  # newest first: after a crash a prefix of the log remains
+        renamed = self._rename_for_deletion(removed[::-1])  # newest first: after a crash a prefix of the log remains
         if removed:
             fsync_directory(self.directory)  # no segment may reappear after the truncated one
         old.close_writer()
         old.forget_handles()
         cut_segment(kept, position, offset)
-        return renamed + self._drop_snapshots_above(offset, offset)
+        return renamed + self._apply_lower_end(offset, offset)
 
     def start_over(self, offset: int) -> list[Path]:
         """Remove all segments and create an empty one at `offset` (`LocalLog.truncateFullyAndStartAt`).
 
-        As `truncate_to`.
+        The caller holds `flush_lock`. Returns and raises as `truncate_to`.
         """
         removed = self.segments
         new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)
         self.log_end_offset = offset
         self.swaps += 1
-        renamed = self._rename_away(removed[::-1])
+        renamed = self._rename_for_deletion(removed[::-1])
         self._open_writer(new, is_new=True)
-        return renamed + self._drop_snapshots_above(offset, -1)
+        return renamed + self._apply_lower_end(offset, -1)
 
-    def _rename_away(self, segments: Iterable[LogSegment]) -> list[Path]:
+    def _rename_for_deletion(self, segments: Iterable[LogSegment]) -> list[Path]:
         """Rename the files of segments to `.deleted`, and close their writers once no flush uses them."""
         renamed = []
         for segment in segments:
@@ -397,8 +399,8 @@ class LocalLog:
                         self.flush_lock.release()
         return renamed
 
-    def _drop_snapshots_above(self, end: int, last_snapshot: int) -> list[Path]:
-        """Adapt to the new log end offset `end`: rename producer snapshots above `last_snapshot` to `.deleted`."""
+    def _apply_lower_end(self, end: int, last_snapshot: int) -> list[Path]:
+        """Apply the lower log end offset `end`. Rename producer snapshots above `last_snapshot` to `.deleted`."""
         self.swaps += 1
         self.recovery_point = min(self.recovery_point, end)
         self._names_changed = True
@@ -482,7 +484,7 @@ class LocalLog:
         )
 
     def flush(self, *, whole: bool = False) -> int:
-        """Put the log on disk and raise the recovery point (`UnifiedLog.flush`); the caller holds `flush_lock`.
+        """Sync the log to disk and raise the recovery point (`UnifiedLog.flush`). The caller holds `flush_lock`.
 
         The order is: leader epochs, producer snapshots, closed segments with all their files, the .log of the active
         segment, the names in the directory. Only the .log of the active segment is synced, because a start after a
@@ -554,12 +556,12 @@ class LocalLog:
                 self.flush_lock.release()
 
     def abandon(self) -> None:
-        """Close all files without a flush. If a flush is running, `flushed` closes them when it has ended."""
+        """Close all files without a flush. If a flush is running, they are closed when it has ended."""
         self._is_abandoned = True
-        self.flushed()
+        self.close_if_abandoned()
 
-    def flushed(self) -> None:
-        """Close the files after a flush if the log was abandoned meanwhile."""
+    def close_if_abandoned(self) -> None:
+        """Close the files if the log was abandoned and no flush is running. Called after each flush."""
         if self._is_abandoned and self.flush_lock.acquire(blocking=False):
             try:
                 self._close_removed()

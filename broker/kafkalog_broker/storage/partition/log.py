@@ -26,13 +26,13 @@ from kafkalog_broker.storage.partition.leader_epochs import EpochEndOffset
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.local_log import FoundRange, LocalLog
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
-from kafkalog_broker.storage.partition.offset_lookup import (
+from kafkalog_broker.storage.partition.producer_state import Marker
+from kafkalog_broker.storage.partition.retention import segments_to_delete
+from kafkalog_broker.storage.partition.timestamp_lookup import (
     TimestampAndOffset,
     offset_in_segment,
     offset_of_max_timestamp,
 )
-from kafkalog_broker.storage.partition.producer_state import Marker
-from kafkalog_broker.storage.partition.retention import segments_to_delete
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -42,7 +42,7 @@ from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
 EVERY_APPEND = 1
-"""Value of flush.messages at which records are acknowledged and become readable only when they are on disk."""
+"""Value of flush.messages with which records are acknowledged, and readable, only once they are on disk."""
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__
@@ -78,12 +78,13 @@ class AppendInfo(NamedTuple):
 
 
 class Log:
-    """Log of one partition, found by `load_log` or newly created.
+    """Log of one partition. Opened from the result of `load_log` or `create_log_files`.
 
     Attributes:
         high_watermark: Offset below which consumers may read.
         appended_bytes: Number of bytes appended since the log was opened.
-        follows: True while the log copies another broker's log; `append` is refused then.
+        is_follower: True while the log is a copy of another broker's log; `append` is refused then.
+        is_closed: True once the log was closed or discarded.
         failure: Error that took the log offline, or None.
         on_failure: Called once, through `call_soon`, with the log and the error that took it offline.
         highest_offset_in_remote_storage: Last offset copied to remote storage; -1 if none was copied or it is not yet
@@ -116,7 +117,7 @@ class Log:
         # There is only one replica, so every record that was in the log when it was opened counts as replicated.
         self.high_watermark = loaded.log_end_offset
         self.appended_bytes = 0
-        self.follows = self.is_closed = False
+        self.is_follower = self.is_closed = False
         self.failure: OSError | None = None
         self._call_soon = call_soon
         self._subscribers: set[Callable[[], None]] = set()
@@ -180,7 +181,7 @@ class Log:
         Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
         """
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
-        self.follows, self.high_watermark = False, self.log_end_offset
+        self.is_follower, self.high_watermark = False, self.log_end_offset
 
     def check(self) -> None:
         """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
@@ -228,7 +229,7 @@ class Log:
             self.fail(error, unchanged=unchanged)
 
     def wake(self) -> None:
-        """Call all subscribers."""
+        """Call all subscribers (see `subscribe`)."""
         if self._subscribers:
             for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
                 callback()
@@ -286,7 +287,7 @@ class Log:
 
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self.check()
-        if self.follows:
+        if self.is_follower:
             raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
@@ -320,7 +321,7 @@ class Log:
             self.appended_bytes += len(data)
             if header.producer_id < 0:
                 producers.end_offset = last_offset + 1
-            elif (aborted := producers.appended(header, marker)) is not None:
+            elif (aborted := producers.apply(header, marker)) is not None:
                 segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
             self.fail(error, unchanged=local.log_end_offset == base_offset)
@@ -357,16 +358,14 @@ class Log:
                 with self.offline_on_error(unchanged=True):  # without a descriptor no fsync was tried
                     end = local.flush()
         finally:
-            local.flushed()
-        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self.follows:
+            local.close_if_abandoned()
+        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self.is_follower:
             self.high_watermark = end
             if self._subscribers:
                 self._call_soon(self.wake)
 
     def move_log_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, which must not exceed the high watermark
-        (`maybeIncrementLogStartOffset`).
-        """
+        """Raise the log start offset to `offset`, at most the high watermark (`maybeIncrementLogStartOffset`)."""
         if offset <= self.log_start_offset:
             return
         self.local.log_start_offset = offset
@@ -426,7 +425,7 @@ class Log:
         """Apply a new configuration; segment settings take effect at the next roll."""
         self.config = self.local.config = config
         waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self.log_end_offset
-        if waits and not self.follows:
+        if waits and not self.is_follower:
             self.high_watermark = self.log_end_offset
             self.wake()
 
@@ -453,9 +452,7 @@ class Log:
             self.discard()
 
     def discard(self) -> None:
-        """Close the files without a flush, because the log was deleted or its disk has failed. Idempotent; does not
-        block.
-        """
+        """Close the files without a flush, for a deleted log or a failed disk. Idempotent; does not block."""
         self.is_closed = True
         self.local.abandon()
         self.wake()
@@ -475,8 +472,9 @@ class Log:
         return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
 
     def chunks(self, size: int) -> Iterator[bytes]:
-        """Yield all batches below the present high watermark, in chunks of about `size` bytes. Raises like
-        `read_range`.
+        """Yield all batches below the present high watermark, in chunks of about `size` bytes.
+
+        Raises like `read_range`.
         """
         offset, end = self.log_start_offset, self.high_watermark
         while offset < end:
@@ -492,8 +490,10 @@ class Log:
             self.fail(error, unchanged=True)
 
     def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
-        """Find the batches that `read_range` returns. Their bytes can be read later, whatever happens to the log
-        meanwhile.
+        """Find the batches that `read_range` returns, without reading them.
+
+        Their bytes can be read later, even if retention or compaction removes the segment meanwhile. Raises like
+        `read_range`.
         """
         local = self.local
         while True:
@@ -511,7 +511,7 @@ class Log:
                     return found
             except FileNotFoundError as error:
                 if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
-                    self.fail(error)  # removed by someone else
+                    self.fail(error)  # another process removed the file
             except (OSError, CorruptLog) as error:
                 if swaps == local.swaps or is_out_of_descriptors(error):
                     self.fail(error, unchanged=True)
@@ -579,8 +579,10 @@ class Log:
         return known if epoch < last_epoch or end < offset else None
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raise BrokerError unless `epoch`, the client's current leader epoch, is correct or -1 (not known to the
-        client).
+        """Check the current leader epoch in a client's request; -1 means that the client does not know it.
+
+        Raises:
+            BrokerError: fenced_leader_epoch, unknown_leader_epoch.
         """
         current = self.leader_epoch
         if epoch in (-1, current):

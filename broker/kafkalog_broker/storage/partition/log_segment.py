@@ -21,10 +21,11 @@ from kafkalog_broker.storage.partition.file_handles import _HANDLES, FileHandle
 from kafkalog_broker.storage.partition.segment_lookup import SegmentEnd, SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor, fdatasync_descriptor
+from kafkalog_spark.format.fsync import fdatasync_descriptor
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY
 from kafkalog_spark.format.offset_index import load_offset_index, search_file
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
 from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, TimestampOffset, load_time_index
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY
@@ -42,7 +43,7 @@ class LogSegment(SegmentLookup):
 
     Attributes:
         end: Readable end; replaced as a whole, so that readers on other threads see both values together.
-        created_ms: When this broker created or loaded the segment.
+        created_ms: Time at which this broker created or loaded the segment.
         jitter_ms: Subtracted from segment.ms.
         transient_suffix: `.swap` while the segment's files replace others, otherwise empty.
         is_synced: True if all bytes of all its files are on disk; always False while the segment is written.
@@ -111,10 +112,10 @@ class LogSegment(SegmentLookup):
             self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
         )
         if writer.size != self.size or writer.next_offset > self.next_offset:
-            found = f"{writer.size} bytes up to offset {writer.next_offset - 1}"
+            actual = f"{writer.size} bytes up to offset {writer.next_offset - 1}"
             writer.abandon()
             raise CorruptBatch(
-                f"the segment has {found}, expected {self.size} bytes up to offset {self.next_offset - 1} as loaded",
+                f"the segment has {actual}, expected {self.size} bytes up to offset {self.next_offset - 1} as loaded",
                 path=self.log_path,
                 hint="something else writes into the log directory",
             )

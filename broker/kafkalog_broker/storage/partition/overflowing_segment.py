@@ -1,7 +1,9 @@
-"""Split of a segment with offsets too far above its base offset for an index entry (Kafka: `splitOverflowedSegment`).
+"""Split of a segment whose offsets are too large for its indexes (Kafka: `splitOverflowedSegment`).
+
+An index entry stores the offset relative to the base offset, in 31 bits.
 
 Brokers before Kafka 1.1.1 could write such segments during compaction (KAFKA-6264). The bytes are copied unchanged into
-several segments, which replace the old one in the way that cleaned segments do.
+several segments, which replace the old one in the same way as cleaned segments.
 """
 
 from __future__ import annotations
@@ -15,12 +17,10 @@ import numpy.typing as npt
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, segment_containing
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    fsync_directory,
-    open_regular,
-)
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
+from kafkalog_spark.format.regular_file import open_regular
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
@@ -29,7 +29,7 @@ _COPY_SIZE = 1 << 20  # bytes per read
 
 
 def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) -> list[int]:
-    """Replace a segment that is not in use by segments without overflow.
+    """Replace a segment of a log that is not open by segments without overflow.
 
     Returns:
         Their base offsets.
@@ -55,8 +55,8 @@ def split_segment(directory: Path, base_offset: int, index_interval_bytes: int) 
 def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -> list[CleanedSegment]:
     """Copy a segment's bytes into several finished `.cleaned` segments.
 
-    The first one has the old base offset and may be empty. Bytes after the last good batch are copied too; recovery
-    decides about them.
+    The first one has the old base offset and may be empty. Bytes after the last good batch are copied too, and left to
+    recovery.
 
     Raises:
         OSError: If a file cannot be read or written; no file is left then.
@@ -64,10 +64,10 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
     pieces: list[CleanedSegment] = []
     fd = open_regular(directory / (names.segment_name(base_offset) + names.LOG_SUFFIX))
     try:
-        found = os.fstat(fd)
+        stat = os.fstat(fd)
         pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
         next_offset = base_offset
-        for window, _ in header_windows(DescriptorFile(fd), found.st_size):
+        for window, _ in header_windows(DescriptorFile(fd), stat.st_size):
             for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
                 if base != pieces[-1].base_offset:
                     pieces.append(CleanedSegment(directory, base, index_interval_bytes))
@@ -75,7 +75,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
             if len(window.table):
                 next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         copied = sum(piece.size for piece in pieces)
-        while copied < found.st_size:
+        while copied < stat.st_size:
             copied += pieces[-1].append_unread(os.pread(fd, _COPY_SIZE, copied))
         try:
             path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
@@ -84,7 +84,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         except (CorruptLog, UnsupportedFormat):
             pass  # recovery rebuilds the index
         for piece in pieces:
-            piece.finish(found.st_mtime_ns)
+            piece.finish(stat.st_mtime_ns)
     except BaseException:
         for piece in pieces:
             piece.discard()

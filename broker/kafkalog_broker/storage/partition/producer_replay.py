@@ -1,4 +1,4 @@
-"""Rebuilds producer state from snapshots and from batches in the log."""
+"""Rebuilding of producer state from snapshots and from batches in the log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from kafkalog_broker.storage.partition.producer_state import BATCHES_KEPT, Marker, ProducerState
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.header_windows import Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
@@ -27,15 +27,15 @@ _log = logging.getLogger(__name__)
 def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
     """Apply a window's batches to `state`, and return the transactions that they abort, for the transaction index.
 
-    Only the last five of a producer's batches outside of transactions matter, so the others are skipped.
+    Of a producer's batches outside of transactions only the last five are applied, because no others are kept.
     """
     aborted = []
-    for row in _rows_that_matter(window.table).tolist():
+    for row in _rows_to_apply(window.table).tolist():
         header = window.header(row)
         marker = read_marker(window.batch(row)) if header.is_control and header.record_count > 0 else None
-        ended = state.appended(header, marker)
-        if ended is not None:
-            aborted.append(ended)
+        transaction = state.apply(header, marker)
+        if transaction is not None:
+            aborted.append(transaction)
     if len(window.table):
         state.end_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
     return aborted
@@ -67,7 +67,7 @@ def read_marker(batch: memoryview) -> Marker | None:
     return None if ended is None else Marker(*ended)
 
 
-def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _rows_to_apply(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     ids = table[:, HeaderColumn.PRODUCER_ID]
     has_producer = ids >= 0
     if not has_producer.any():

@@ -1,8 +1,8 @@
 """Producer state of one log: the last five batches of each producer, and open transactions.
 
 Corresponds to Kafka's `ProducerStateManager`, `ProducerStateEntry` and `ProducerAppendInfo`. State changes only after
-the bytes are in the log: `check_append` detects duplicates and refuses batches that are out of order, `appended`
-applies the batch.
+the bytes are in the log: `check_append` detects duplicates and refuses batches that are out of order; `apply` is called
+after the append.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ BATCHES_KEPT = 5  # a producer has at most five requests in flight, so a duplica
 
 
 class KnownBatch(NamedTuple):
-    """One of the last batches of a producer (Kafka: `BatchMetadata`). `timestamp` is its largest one, in ms."""
+    """One of the last batches of a producer (Kafka: `BatchMetadata`).
+
+    Attributes:
+        offset_delta: Last offset minus base offset.
+        timestamp: Largest timestamp, in ms.
+    """
 
     last_sequence: int
     last_offset: int
@@ -48,8 +53,8 @@ class Marker(NamedTuple):
     """Control record that ends a transaction (Kafka: `EndTransactionMarker`).
 
     Attributes:
-        transaction_version: Requested by the coordinator; it is not in the log. From version 2 on (KIP-890) a marker
-            has a higher epoch than the transaction that it ends.
+        transaction_version: Version in the coordinator's request; the log does not contain it. From version 2 on
+            (KIP-890) a marker has a higher epoch than the transaction that it ends.
     """
 
     control_type: ControlType
@@ -60,8 +65,8 @@ class Marker(NamedTuple):
 class Producer(NamedTuple):
     """State of one producer ID.
 
-    It is immutable: each batch replaces the object. A list of them is therefore a consistent snapshot that another
-    thread can write to disk. It is small (0.4 kB), because clients can invent any number of producer IDs.
+    Immutable: each batch replaces the object. A list of producers is therefore a consistent snapshot that another
+    thread can write to disk. The object is small, because clients can invent any number of producer IDs.
 
     Attributes:
         epoch, coordinator_epoch: -1 if unknown.
@@ -119,7 +124,7 @@ class ProducerState:
         """Check a batch before it is appended.
 
         Args:
-            from_client: False leaves sequences unchecked, because coordinators do not number their batches.
+            from_client: False leaves sequences unchecked, because batches of coordinators have none.
 
         Returns:
             The earlier batch if this one is a duplicate; None if it may be appended.
@@ -154,8 +159,8 @@ class ProducerState:
             )
         return None
 
-    def appended(self, batch: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
-        """Apply a batch that is in the log now; return the transaction that it aborts, for the transaction index."""
+    def apply(self, batch: BatchHeader, marker: Marker | None = None) -> AbortedTransaction | None:
+        """Apply a batch that was appended. Return the transaction that it aborts, for the transaction index."""
         self.end_offset = batch.last_offset + 1
         if batch.producer_id < 0 or (batch.is_control and marker is None):
             return None
@@ -199,7 +204,10 @@ class ProducerState:
         return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """First offset of the oldest transaction that is open or whose marker is at or above the high watermark."""
+        """Return the first offset of the oldest transaction that is not stable; None if all are.
+
+        A transaction is not stable while it is open or its marker is at or above the high watermark.
+        """
         self.forget_ended(high_watermark)
         if not self._open and not self._ended:
             return None
@@ -211,7 +219,7 @@ class ProducerState:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Adapt to a higher log start offset: ended transactions below it are stable. Producers are kept."""
+        """Apply a higher log start offset: forget ended transactions below it. Producers are kept."""
         self._ended = [ended for ended in self._ended if ended[1] >= log_start_offset]
         self.end_offset = max(self.end_offset, log_start_offset)
 

@@ -1,4 +1,4 @@
-"""Retention: which segments to delete, and why (Kafka: `UnifiedLog.deleteOldSegments`).
+"""Retention: choice of the segments to delete (Kafka: `UnifiedLog.deleteOldSegments`).
 
 There are three reasons, checked in Kafka's order: the segment is below the log start offset; the log is larger than
 retention.bytes; the segment is older than retention.ms. Each removes segments from the oldest up to the first one that
@@ -27,7 +27,8 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.local_log_dir import log_files
 
 FAR_AHEAD_MS = 3_600_000
-"""Default of message.timestamp.after.max.ms. Timestamps less far in the future delay retention only by that much."""
+"""Default of message.timestamp.after.max.ms. A timestamp that is further in the future is reported, because it delays
+retention by so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
         return True
     files = log_files(directory)
     sizes = [facts.st_size for facts in files.values()]
-    # Whether the oldest segment is deleted depends only on the total size of the others, so one stands for them all.
+    # Whether the oldest segment is deleted depends only on the total size of the others, so they count as one segment.
     segments = [
         LogSegment(directory, base, SegmentEnd(size, MAX_INT64), now_ms)
         for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)

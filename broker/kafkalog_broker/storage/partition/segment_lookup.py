@@ -1,4 +1,4 @@
-"""Look-ups of offsets and positions in one segment, local or remote, by its offset index and batch headers."""
+"""Search for batches in one segment, local or remote, by offset or byte position."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BatchBounds(NamedTuple):
 
 
 class SegmentEnd(NamedTuple):
-    """Readable end of a segment: the size of its whole batches in bytes, and the offset after them."""
+    """End of the readable part of a segment: its size in bytes, and the offset after its last batch."""
 
     size: int
     next_offset: int
@@ -64,7 +64,7 @@ class SegmentLookup:
         end: Readable end of the segment. Replaced as a whole, so that readers on other threads see both values
             together.
         time_lookup_cache: Results of timestamp look-ups, by position, timestamp and lowest offset; see
-            offset_lookup.py.
+            timestamp_lookup.py.
     """
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class SegmentLookup:
         raise NotImplementedError
 
     def position_of(self, offset: int) -> int:
-        """Return the position of the last indexed batch at or before `offset`; 0 if there is none or it is wrong."""
+        """Return the position of the last indexed batch at or before `offset`; 0 without a correct index entry."""
         try:
             first = next(self._bounds_by_index(offset - self.base_offset, 0), None)
         except CorruptBatch:
@@ -123,21 +123,21 @@ class SegmentLookup:
         Raises:
             CorruptBatch: If a header is damaged.
         """
-        found: BatchEnd | None = None
+        last: BatchEnd | None = None
         for bounds in self._bounds_by_index(limit - 1, 1, start, limit):
             if bounds.end > limit:
-                if bounds.position > start and found is None:
+                if bounds.position > start and last is None:
                     return BatchEnd(bounds.position, bounds.base_offset)
                 break
-            found = BatchEnd(bounds.end, bounds.last_offset + 1)
-        return found
+            last = BatchEnd(bounds.end, bounds.last_offset + 1)
+        return last
 
     def _bounds_by_index(
         self, target: int, column: int, start: int = 0, limit: int | None = None
     ) -> Iterator[BatchBounds]:
-        """Yield batches as `bounds_from` does, from the batch of the index entry for `target` (see `_index_floor`).
+        """Yield the batches from the one that the index has for `target` (see `_index_floor`), as `bounds_from` does.
 
-        Begins at `start` if there is no correct entry after that position.
+        Without a correct index entry above the position `start`, the batches from `start` on.
         """
         offset, position = self._index_floor(target, column)
         if position > start:
@@ -178,9 +178,9 @@ class SegmentLookup:
             base, length, magic, delta = _BOUNDS.unpack_from(data, at)
             whole = length + layout.LOG_OVERHEAD
             last = base + delta if magic == 2 else base
-            is_whole = 0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position
-            if not is_whole or not lowest <= base <= last < next_offset:
-                raise self._wrong(position, whole, magic, base, last, lowest)
+            is_complete = 0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position
+            if not is_complete or not lowest <= base <= last < next_offset:
+                raise self._bad_header_error(position, whole, magic, base, last, lowest)
             yield BatchBounds(position, whole, base if magic == 2 else min(lowest, base), last)
             position += whole
             lowest = last + 1
@@ -188,7 +188,8 @@ class SegmentLookup:
     def check_batches(self, data: bytes, at: int, position: int, limit: int) -> BatchEnd | None:
         """Check the batch headers in data[at:], the bytes of the .log from `position` on, where a batch begins.
 
-        A loop of its own beside `bounds_from`, because every batch read from remote storage passes through it.
+        This repeats the checks of `bounds_from` without creating objects, because it runs for every batch that is read
+        from remote storage.
 
         Returns:
             End of the last batch that ends at or before `limit`; None if there is none.
@@ -205,9 +206,9 @@ class SegmentLookup:
             base, length, magic, delta = unpack_from(data, at)
             last = base + delta if magic == 2 else base
             end = at + length + layout.LOG_OVERHEAD
-            is_whole = 0 <= magic <= 2 and length >= smallest and end <= file_end
-            if not is_whole or not lowest <= base <= last < next_offset:
-                raise self._wrong(at + to_position, end - at, magic, base, last, lowest)
+            is_complete = 0 <= magic <= 2 and length >= smallest and end <= file_end
+            if not is_complete or not lowest <= base <= last < next_offset:
+                raise self._bad_header_error(at + to_position, end - at, magic, base, last, lowest)
             if end > last_end:
                 break
             at = end
@@ -218,8 +219,10 @@ class SegmentLookup:
                 raise CorruptBatch(what, path=self.log_path, position=at + to_position)
         return None if offset < 0 else BatchEnd(at + to_position, offset)
 
-    def _wrong(self, position: int, whole: int, magic: int, base: int, last: int, lowest: int) -> CorruptBatch:
-        """Return the error for a damaged header. lowest: the lowest offset that the batch may have."""
+    def _bad_header_error(
+        self, position: int, whole: int, magic: int, base: int, last: int, lowest: int
+    ) -> CorruptBatch:
+        """Return the error for a damaged header. lowest: Lowest offset that the batch may have."""
         left = self.end[0] - position
         if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= left):
             what = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"

@@ -1,6 +1,6 @@
-"""ListOffsets version 0: base offsets of segments and the log end offset (Kafka: `legacyFetchOffsetsBefore`).
+"""Offset look-up of ListOffsets version 0, by the modification times of segments (Kafka: `legacyFetchOffsetsBefore`).
 
-Messages of format v0 have no timestamps, so these consumers search by the modification times of segments.
+Messages of format v0 have no timestamps. The response therefore lists base offsets of segments and the log end offset.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.offset_lookup import EARLIEST, LATEST
+from kafkalog_broker.storage.partition.timestamp_lookup import EARLIEST, LATEST
 
 
 class OffsetAndTime(NamedTuple):
-    """A segment's base offset or the log end offset, and the modification time in ms that it is found by."""
+    """Base offset of a segment, or the log end offset, with its modification time in ms."""
 
     offset: int
     modified_ms: int
@@ -38,10 +38,10 @@ def offsets_before(
     else:
         slots = range(len(candidates), 0, -1)
         end = next((slot for slot in slots if candidates[slot - 1].modified_ms <= timestamp), 0)
-    found = sorted((offset for offset, _ in candidates[max(end - max_offsets, 0) : end]), reverse=True)
-    if found and found[0] > high_watermark:
-        return [high_watermark, *(offset for offset in found if offset <= high_watermark)]
-    return found
+    offsets = sorted((offset for offset, _ in candidates[max(end - max_offsets, 0) : end]), reverse=True)
+    if offsets and offsets[0] > high_watermark:
+        return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
+    return offsets
 
 
 def segment_start_offsets(
@@ -57,13 +57,13 @@ def segment_start_offsets(
     Raises:
         OSError: If a file's modification time cannot be read.
     """
-    found: list[OffsetAndTime] = []
+    starts: list[OffsetAndTime] = []
     for segment in segments:
         try:
             modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
         except FileNotFoundError:
             continue
-        found.append(OffsetAndTime(max(segment.base_offset, log_start_offset), modified_ms))
-    if not found or found[-1].offset < log_end_offset:
-        found.append(OffsetAndTime(log_end_offset, now_ms))
-    return found
+        starts.append(OffsetAndTime(max(segment.base_offset, log_start_offset), modified_ms))
+    if not starts or starts[-1].offset < log_end_offset:
+        starts.append(OffsetAndTime(log_end_offset, now_ms))
+    return starts

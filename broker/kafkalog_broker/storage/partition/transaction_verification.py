@@ -1,8 +1,8 @@
-"""Producers whose first batch of a transaction waits for the coordinator (Kafka: `VerificationStateEntry`, KIP-890).
+"""Batches that wait until the coordinator has verified their transaction (Kafka: `VerificationStateEntry`, KIP-890).
 
-A producer has several requests in flight. If the coordinator cannot verify the first one but verifies the second, the
-second batch must not be appended, because the first would then be out of order for ever. Therefore the lowest sequence
-seen so far is kept until a batch is appended.
+A producer has several requests in flight. If the verification of the first one fails and that of the second succeeds,
+the second batch must not be appended, because every retry of the first would then be out of order. Therefore the lowest
+sequence of the waiting batches is kept until a batch is appended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Verification:
 
 
 class PendingVerifications:
-    """Verification state by producer ID. An entry is removed with the first appended batch, or after it expires."""
+    """Verification state by producer ID. An entry is removed when a batch is appended, or when it expires."""
 
     def __init__(self) -> None:
         self._entries: dict[int, _Verification] = {}

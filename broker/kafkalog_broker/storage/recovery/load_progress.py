@@ -1,4 +1,4 @@
-"""Progress of loading the logs."""
+"""Progress of loading the logs at the start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class LoadProgress(NamedTuple):
-    """Progress of all loading threads together. Bytes are those of the segments that recovery scans."""
+    """Progress of all loading threads together. The bytes are those of segments that recovery scans."""
 
     logs_done: int
     logs_total: int
@@ -17,7 +17,7 @@ class LoadProgress(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Share of the bytes that are done; share of the logs if no segment is scanned."""
+        """Share of the bytes that are scanned; share of the logs that are loaded if there are no bytes to scan."""
         done, total = (self.bytes_done, self.bytes_total) if self.bytes_total else (self.logs_done, self.logs_total)
         # The share may exceed 100 %, because a segment can be larger than when it was listed.
         return min(100 * done // total, 100) if total else 100

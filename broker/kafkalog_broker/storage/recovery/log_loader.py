@@ -1,12 +1,13 @@
-"""Loads the log of one partition from its directory (Kafka: `LogLoader`).
+"""Loading of the log of one partition from its directory (Kafka: `LogLoader`).
 
 After a clean shutdown only the end of the active segment and the newest producer snapshot are read. After a crash every
 segment from the recovery point on is checked batch by batch. The log is truncated at the first bad batch, later
 segments are removed, and indexes, leader epochs, transaction indexes and producer state are rebuilt from the batches.
 
-When `load_log` returns, the files are as after a clean shutdown, but not flushed: the recovery point stays, and the
-next flush syncs what recovery wrote. Files are synced immediately only where a second crash could mix old and new ones:
-between dependent removals and renames, and before a truncation (see `_remove_later_segments`).
+When `load_log` returns, the files have the same form as after a clean shutdown, but are not flushed: the recovery point
+stays, and the next flush syncs the files that recovery wrote. Files are synced immediately only where a second crash
+could leave a mix of old and new files: between dependent removals and renames, and before a truncation (see
+`_remove_later_segments`).
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.overflowing_segment import split_segment
 from kafkalog_broker.storage.partition.producer_replay import first_bad_marker, newest_snapshot, replay, replay_segments
 from kafkalog_broker.storage.partition.producer_state import ProducerState
-from kafkalog_broker.storage.recovery.startup_files import tidy
+from kafkalog_broker.storage.recovery.startup_files import clean_up
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory, replace_bytes
+from kafkalog_spark.format.atomic_file import replace_bytes
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.header_windows import Window
@@ -49,17 +52,17 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Facts about a log that are known before its directory is read.
+    """Arguments of `load_log`: everything about a log that is not in its directory.
 
     Attributes:
-        clean: The log directory was shut down cleanly.
+        clean: True if the log directory was shut down cleanly.
         recovery_point: Checkpointed recovery point, 0 without one.
         log_start_offset: Checkpointed log start offset, 0 without one.
-        has_remote_segments: The log may begin below its first local segment.
-        is_compacted: Compaction may have left gaps between the segments.
-        contiguous_from: Compaction has left no gap between two segments at or above this offset, so that a gap there
-            shows that unflushed records were lost. None if unknown.
-        may_recover: False on a thread that must not spend time on reading segments.
+        has_remote_segments: True if the log may begin below its first local segment.
+        is_compacted: True if compaction may have left gaps between the segments.
+        contiguous_from: Offset from which on compaction has left no gap between segments. A gap above it means that
+            unflushed records were lost. None if unknown.
+        may_recover: False on a thread that must not block for the time of a recovery.
     """
 
     directory: Path
@@ -112,7 +115,7 @@ class _Loader:
         self._directory = request.directory
         self._on_bytes = on_bytes
         may_complete = not (request.clean or request.is_compacted)
-        self._files = files = tidy(request.directory, completes_retention=may_complete)
+        self._files = files = clean_up(request.directory, completes_retention=may_complete)
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
         self._new_snapshots: list[Path] = []
@@ -148,7 +151,7 @@ class _Loader:
             self._find_epochs_below_first(start)
         self._epochs.flush()
         self._restore_producers(start, end)
-        was_tidy = not (files.returned or files.removals or files.renames)
+        needed_cleanup = bool(files.returned or files.removals or files.renames)
         return LoadedLog(
             directory=self._directory,
             base_offsets=self._bases,
@@ -158,30 +161,30 @@ class _Loader:
             epochs=self._epochs,
             producers=self._producers,
             recovered=self._recovered,
-            is_synced=request.clean and was_tidy and not (self._recovered or self._new_snapshots),
+            is_synced=request.clean and not needed_cleanup and not (self._recovered or self._new_snapshots),
             unsynced_snapshots=self._new_snapshots if request.clean else (),
         )
 
     def _recover_from(self) -> int | None:
         """Return the base offset of the first segment to check; None if no segment needs recovery."""
-        found: list[int] = []
+        candidates: list[int] = []
         if not self._request.clean and self._bases:
             first = _floor(self._bases, self._request.recovery_point)
             before = max((base for base in self._bases if base < first), default=first)
-            found.append(before if self._has_padded_index(before) else first)
+            candidates.append(before if self._has_padded_index(before) else first)
         try:
             self._epochs = LeaderEpochs.read(self._directory)
         except (CorruptFile, UnsupportedFormat) as error:
             _log.warning("%s; rebuilding leader epochs from the log", error)
-            found.append(_floor(self._bases, 0))
+            candidates.append(_floor(self._bases, 0))
         for base in sorted(self._files.transactional):
             try:
                 load_transaction_index(self._path(base, names.TRANSACTION_INDEX_SUFFIX), base)
             except (CorruptLog, UnsupportedFormat) as error:
                 _log.warning("%s; recovering the segment", error)
-                found.append(base)
+                candidates.append(base)
                 break
-        return min(found) if found and self._bases else None
+        return min(candidates) if candidates and self._bases else None
 
     def _has_padded_index(self, base: int) -> bool:
         """Return whether zeros follow the entries of an index, as only in a segment that is being written.
@@ -231,7 +234,7 @@ class _Loader:
                 _log.warning("%s; truncated the segment by %d bytes", segment.damage, segment.truncated_bytes)
                 del self._bases[slot + 1 :]
                 break
-            if later and self._is_hole(end, later[0]):
+            if later and self._are_records_missing(end, later[0]):
                 _log.warning(
                     "%s ends at offset %d, the next segment begins at %d: unflushed records between them were lost",
                     self._path(base, names.LOG_SUFFIX), end, later[0],
@@ -243,12 +246,12 @@ class _Loader:
                 self._snapshot(later[0])
         return end
 
-    def _is_hole(self, end: int, next_base: int) -> bool:
+    def _are_records_missing(self, end: int, next_base: int) -> bool:
         """Return whether records between two segments were lost in a power failure.
 
         A new segment may reach the disk before the end of the previous one. Segments after such a gap are not kept, so
-        that the log remains a prefix of what was appended, and an idempotent producer cannot append twice. Gaps that
-        retention or compaction left are not holes.
+        that the log remains a prefix of the appended records, and an idempotent producer cannot append twice. In gaps
+        that retention or compaction left, no records are missing.
         """
         contiguous_from = self._request.contiguous_from
         if contiguous_from is None or not max(end, contiguous_from) < next_base:
@@ -256,9 +259,9 @@ class _Loader:
         return not any(end <= deleted < next_base for deleted in self._files.deleted)
 
     def _remove_later_segments(self, bases: Sequence[int]) -> None:
-        """Remove the segments after a truncation point before the truncation.
+        """Remove the segments after the truncated one. Durable on return, and called before the truncation.
 
-        If one of them reappeared after a power failure while the truncation stayed, it would follow a gap.
+        Otherwise a power failure could undo a removal, but not the truncation, and leave a gap before the segment.
         """
         for base in bases:
             _log.warning("%s follows the truncated segment and is removed", self._path(base, names.LOG_SUFFIX))
@@ -298,8 +301,9 @@ class _Loader:
             self._epochs.replace([*found, *(entry for entry in entries if entry.epoch > found[-1].epoch)])
 
     def _end_of_closed_log(self) -> int:
-        """Return the log end offset from the headers after the last index entry; recover the segment if the index is
-        wrong.
+        """Return the log end offset of a log that needs no recovery, from the headers after the last index entry.
+
+        If the index is wrong, the segment is recovered.
         """
         if not self._bases:
             return 0
@@ -373,10 +377,10 @@ class _Loader:
         for known in damaged:
             self._remove_snapshot(known)
         self._producers = state or ProducerState(offset)
-        # A cleanly closed log without snapshots has no producers; Kafka does not scan it either. If there are only
-        # damaged snapshots, it must be scanned, because open transactions hide records from consumers.
+        # A cleanly closed log without snapshots has no producers; as in Kafka it is not scanned. A log with damaged
+        # snapshots only must be scanned, because open transactions hide records from consumers.
         if state is None and not had_snapshots and self._request.clean:
-            # With these snapshots a start after a crash does not scan it either (rebuildProducerState).
+            # With these snapshots a start after a crash need not scan the log either (`rebuildProducerState`).
             for known in (*self._bases[-2:], offset):
                 self._snapshot(known)
             return

@@ -1,10 +1,10 @@
 """Cleanup of a partition's directory before its log is loaded.
 
 An interrupted deletion, cleaning or split leaves files with a suffix. `names.live_segments` decides which of them
-belong to the log; here the directory is changed to contain exactly these files, under their plain names. A crash at any
-point leaves a directory that yields the same log again: other files are removed before a file gets its plain name, and
-`.cleaned` files, which mark `.swap` files as unfinished, are removed last. The directory is fsynced between these
-steps, because a power failure may keep a later rename and lose an earlier one.
+belong to the log. The cleanup leaves exactly these files in the directory, under their plain names. A crash during the
+cleanup is harmless, because the next start then finds the same log: files that do not belong to the log are removed
+before any file gets its plain name, and `.cleaned` files, which mark `.swap` files as unfinished, are removed last. The
+directory is fsynced between these steps, because a power failure may undo an earlier change but not a later one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import descriptor, fsync_directory
+from kafkalog_spark.format.fsync import fsync_directory
 from kafkalog_spark.format.partition_metadata import UNFINISHED
+from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.write.header_reader import headers_from
 
 
@@ -129,8 +130,8 @@ def _removal_stage(name: str) -> int:
     return 0 if name.endswith(names.SWAP_SUFFIX) else 2 if name.endswith(names.CLEANED_SUFFIX) else 1
 
 
-def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
-    """Carry out the cleanup of a partition directory, and return its plan. Raises OSError."""
+def clean_up(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
+    """Clean up a partition directory, and return the plan that was carried out. Raises OSError."""
     plan = plan_startup(
         os.listdir(directory),
         lambda name: next_offset_of(directory / name),
@@ -138,7 +139,7 @@ def tidy(directory: Path, *, completes_retention: bool = False) -> StartupFiles:
     )
     for name in plan.returned:
         (directory / name).unlink()
-    if plan.returned:  # must be on disk while `.deleted` files still show where the log begins
+    if plan.returned:  # their removal must be on disk while `.deleted` files still show where the log begins
         fsync_directory(directory)
     for stage, removed in groupby(plan.removals, _removal_stage):
         if stage > _removal_stage(plan.removals[0]):

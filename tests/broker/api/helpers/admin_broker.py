@@ -17,7 +17,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.request import ConnectionInfo, Request
 from kafkalog_broker.security.tls import Tls
-from kafkalog_broker.storage.log_directory import open_log_dirs
+from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append import recompression
+from kafkalog_broker.storage.append import decompression
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.append.kernel_loading import load_kernel
 from kafkalog_broker.storage.append.topic_rules import MAX_RECORD_ERRORS, InvalidRecords
@@ -275,11 +275,11 @@ def test_error_of_a_decompression_bomb_does_not_keep_its_buffer(codec, monkeypat
             super()._hold(data)
             buffers.append(weakref.ref(data))
 
-    monkeypatch.setattr(recompression, "Scratch", WatchedScratch)
-    monkeypatch.setattr(recompression, "_threads", threading.local())
+    monkeypatch.setattr(decompression, "Scratch", WatchedScratch)
+    monkeypatch.setattr(decompression, "_threads", threading.local())
     records = memoryview(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20))], codec=codec))[layout.RECORDS_AT :]
     with pytest.raises(DecompressesTooFar) as raised:
-        recompression.unpacked(codec, records, 8 << 20)
+        decompression.decompress_records(codec, records, 8 << 20)
     assert raised.value.__traceback__ is not None
     assert buffers
     assert all(buffer() is None for buffer in buffers)
@@ -396,10 +396,10 @@ def test_decompression_buffer_of_a_large_batch_is_freed(codec, is_good):
     data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
     with contextlib.suppress(BrokerError):
         validate(data, max_message_bytes=64 << 20)
-    scratch = recompression._threads.scratch
+    scratch = decompression._threads.scratch
     assert scratch is None or scratch.data.size <= 4 << 20
     validate(sent(3, codec=codec))
-    assert recompression._threads.scratch.data.size <= 4 << 20
+    assert decompression._threads.scratch.data.size <= 4 << 20
 
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])

@@ -9,7 +9,7 @@ from kafkalog_broker.storage.append.validation_budget import (
     LOOP_RECORDS,
     THREAD_BUDGET,
     TakesTooLong,
-    loop_budget,
+    event_loop_budget,
 )
 from kafkalog_spark.format import layout
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, sent
@@ -41,40 +41,40 @@ def sized(codec: int, size: int, count: int = 1) -> memoryview:
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
 def test_batch_of_usual_size_is_validated_in_the_event_loop(codec):
-    assert loop_budget(sized(codec, 64 << 10, 10_000)) is LOOP_BUDGETS[codec]
+    assert event_loop_budget(sized(codec, 64 << 10, 10_000)) is LOOP_BUDGETS[codec]
 
 
 def test_a_batch_that_takes_long_to_decompress_goes_to_a_thread():
-    assert loop_budget(sized(LZ4, 256 << 10)) is LOOP_BUDGETS[LZ4]
-    assert loop_budget(sized(LZ4, (256 << 10) + 1)) is None
-    assert loop_budget(sized(GZIP, (64 << 10) + 1)) is None
+    assert event_loop_budget(sized(LZ4, 256 << 10)) is LOOP_BUDGETS[LZ4]
+    assert event_loop_budget(sized(LZ4, (256 << 10) + 1)) is None
+    assert event_loop_budget(sized(GZIP, (64 << 10) + 1)) is None
 
 
 def test_a_large_uncompressed_batch_goes_to_a_thread():
-    assert loop_budget(sized(NONE, 2 << 20)) is LOOP_BUDGETS[NONE]
-    assert loop_budget(sized(NONE, (2 << 20) + 1)) is None
+    assert event_loop_budget(sized(NONE, 2 << 20)) is LOOP_BUDGETS[NONE]
+    assert event_loop_budget(sized(NONE, (2 << 20) + 1)) is None
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
 def test_a_batch_of_many_records_goes_to_a_thread(codec):
     size = LOOP_RECORDS + 1
-    assert loop_budget(sized(codec, size, LOOP_RECORDS)) is LOOP_BUDGETS[codec]
-    assert loop_budget(sized(codec, size, LOOP_RECORDS + 1)) is None
-    assert loop_budget(sized(codec, size, -1)) is LOOP_BUDGETS[codec]
+    assert event_loop_budget(sized(codec, size, LOOP_RECORDS)) is LOOP_BUDGETS[codec]
+    assert event_loop_budget(sized(codec, size, LOOP_RECORDS + 1)) is None
+    assert event_loop_budget(sized(codec, size, -1)) is LOOP_BUDGETS[codec]
 
 
 def test_few_uncompressed_bytes_are_validated_at_once_whatever_they_announce():
-    assert loop_budget(sized(NONE, LOOP_RECORDS, 2**31 - 1)) is LOOP_BUDGETS[NONE]
+    assert event_loop_budget(sized(NONE, LOOP_RECORDS, 2**31 - 1)) is LOOP_BUDGETS[NONE]
 
 
 @pytest.mark.parametrize("data", [b"", bytes(layout.RECORDS_AT - 1), bytes(sized(7, 100))])
 def test_what_is_no_batch_is_left_to_validation(data):
-    assert loop_budget(memoryview(data)) is LOOP_BUDGETS[NONE]
+    assert event_loop_budget(memoryview(data)) is LOOP_BUDGETS[NONE]
 
 
 def too_long(data: bytes, **config: object) -> None:
     """The event loop gives the batch back; a thread finds it good."""
-    budget = loop_budget(memoryview(data))
+    budget = event_loop_budget(memoryview(data))
     assert budget is not None
     with pytest.raises(TakesTooLong):
         validate_batch(data, log_config(**LARGE, **config), NOW, budget)

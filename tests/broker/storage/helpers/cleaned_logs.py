@@ -8,7 +8,8 @@ from pathlib import Path
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleanable import LogFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningHost, CleaningRequest
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
+from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, withdraw
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import ControlType
@@ -72,7 +72,7 @@ def copy(leader: Log, follower: Follower, log: Log, *, max_bytes: int = 1 << 20,
     end = leader.log_end_offset if up_to is None else up_to
     while log.log_end_offset < end:
         found = leader.read_range(log.log_end_offset, max_bytes, up_to=end, at_least_one=True)
-        follower.append(fetched_batches(memoryview(b"".join(found.chunks))), NOW)
+        follower.append(parse_fetched_batches(memoryview(b"".join(found.chunks))), NOW)
         follower.update_high_watermark(leader.high_watermark)
         follower.update_log_start_offset(leader.log_start_offset)
 

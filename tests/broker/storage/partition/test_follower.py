@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
@@ -45,7 +45,7 @@ LOGS = golden_logs(KAFKA_4_3, crashed=False)
 
 
 def window(*batches):
-    return fetched_batches(memoryview(b"".join(batches)))
+    return parse_fetched_batches(memoryview(b"".join(batches)))
 
 
 def files(directory):
@@ -72,9 +72,9 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
         if int(path.stem) > start and data:
             log.local.roll(0)
         while data:
-            found = fetched_batches(memoryview(data)[: chance.choice((400, 5000, 100_000, 10**8))])
+            found = parse_fetched_batches(memoryview(data)[: chance.choice((400, 5000, 100_000, 10**8))])
             if not len(found.table):
-                found = fetched_batches(memoryview(data))
+                found = parse_fetched_batches(memoryview(data))
             follower.append(found, 0)
             data = data[int(found.table[-1, HeaderColumn.POSITION] + found.table[-1, HeaderColumn.SIZE]) :]
     follower.update_high_watermark(golden.high_watermark)
@@ -263,7 +263,7 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
     new = Leader(tmp_path / "new", random.Random(seed + 100), epoch=old.epoch + 20)
     follows = Follower(new.log)
     copy(old.log, follows, new.log)
-    new.log.follows = False  # elected, with less than the old one has by then
+    new.log.is_follower = False  # elected, with less than the old one has by then
     old.write(chance.randint(1, 30))
     for _ in range(2):  # and the old one comes back once more before it is gone
         old.epoch += 1

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
@@ -148,7 +148,7 @@ def test_diverging_epoch_of_a_client_with_another_log(tmp_path, offset, last_epo
     """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
     log = new_log(tmp_path)
     data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
-    Follower(log).append(fetched_batches(memoryview(data)), NOW)
+    Follower(log).append(parse_fetched_batches(memoryview(data)), NOW)
     if expected == "unknown":
         with pytest.raises(BrokerError) as caught:
             log.diverging_epoch(offset, last_epoch)

@@ -31,7 +31,7 @@ def marker(kind, offset, *, coordinator_epoch=0, version=0, **fields):
 def append(state, batch):
     """As a log does it."""
     known = state.check_append(*batch)
-    return known if known is not None else state.appended(*batch)
+    return known if known is not None else state.apply(*batch)
 
 
 def code_of(state, batch):
@@ -101,7 +101,7 @@ def test_an_older_epoch_is_fenced(state):
 
 
 def test_batches_of_the_log_are_not_checked(state):
-    state.appended(*data(0, 0))
+    state.apply(*data(0, 0))
     assert state.check_append(*data(7, 1), from_client=False) is None
 
 

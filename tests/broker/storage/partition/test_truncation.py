@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.producer_replay import replay_segments
 from kafkalog_spark.log.check.finding import Findings
@@ -111,7 +111,7 @@ def findings(log):
 def test_truncation_within_a_batch_takes_the_batch(tmp_path):
     log, follower = new_follower(tmp_path)
     batches = [records(0, 10), records(10, 10), records(40, 5)]
-    follower.append(fetched_batches(memoryview(b"".join(batches))), NOW)
+    follower.append(parse_fetched_batches(memoryview(b"".join(batches))), NOW)
     follower.truncate_to(42)
     assert log.log_end_offset == 40
     follower.truncate_to(30)  # in a gap: nothing but the gap goes
@@ -124,13 +124,13 @@ def test_truncation_within_a_batch_takes_the_batch(tmp_path):
 def test_truncation_below_the_first_segment_begins_there(tmp_path):
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(100)
-    follower.append(fetched_batches(memoryview(records(100, 10, leader_epoch=4))), NOW)
+    follower.append(parse_fetched_batches(memoryview(records(100, 10, leader_epoch=4))), NOW)
     follower.update_high_watermark(110)
     gone = follower.truncate_to(60)
     assert sorted({path.suffixes[-1] for path in gone}) == [".deleted"]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (60, 60, 60, [60])
     assert not log.epochs.entries
-    follower.append(fetched_batches(memoryview(records(60, 10, leader_epoch=1))), NOW)
+    follower.append(parse_fetched_batches(memoryview(records(60, 10, leader_epoch=1))), NOW)
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 60)]
 
 

@@ -94,7 +94,7 @@ def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, mon
         sequences[producer] += 1
     directory = write_log(tmp_path / "t-0", data)
     quick = load_log(request(directory))
-    monkeypatch.setattr(producer_replay, "_rows_that_matter", lambda table: (table[:, 10] >= 0).nonzero()[0])
+    monkeypatch.setattr(producer_replay, "_rows_to_apply", lambda table: (table[:, 10] >= 0).nonzero()[0])
     slow = load_log(request(directory))
     assert [known(quick, producer) for producer in range(4)] == [known(slow, producer) for producer in range(4)]
     assert sorted(quick.producers.entries()) == sorted(slow.producers.entries())

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from kafkalog_broker.storage.recovery.startup_files import next_offset_of, plan_startup, tidy
+from kafkalog_broker.storage.recovery.startup_files import clean_up, next_offset_of, plan_startup
 from tests.log.helpers.batch_builder import V2Record, batch
 
 
@@ -85,7 +85,7 @@ def test_a_crash_at_any_step_of_tidying_gives_the_same_log(tmp_path):
 
     whole = tmp_path / "whole"
     shutil.copytree(start, whole)
-    steps = tidy(whole)
+    steps = clean_up(whole)
     assert contents(whole) == {
         **{file: cleaned if file.endswith(".log") else b"new" for file in segment(0)},
         **{file: data[9] if file.endswith(".log") else b"old" for file in segment(9)},
@@ -98,7 +98,7 @@ def test_a_crash_at_any_step_of_tidying_gives_the_same_log(tmp_path):
             (crashed / file).unlink()
         for old, new in steps.renames[: max(done - len(steps.removals), 0)]:
             (crashed / old).rename(crashed / new)
-        assert tidy(crashed).base_offsets == (0, 9)
+        assert clean_up(crashed).base_offsets == (0, 9)
         assert contents(crashed) == contents(whole)
 
 

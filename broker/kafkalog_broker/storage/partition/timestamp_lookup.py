@@ -1,6 +1,6 @@
-"""Look-ups of offsets by timestamp in segments, local or remote (Kafka: `UnifiedLog.fetchOffsetByTimestamp`).
+"""Look-up of offsets by timestamp in segments, local or remote (Kafka: `UnifiedLog.fetchOffsetByTimestamp`).
 
-They read and decompress batches, so they run on worker threads.
+A look-up reads and decompresses batches, so it runs on a worker thread.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.append.decompression import decompress_records, release_frames
 from kafkalog_broker.storage.append.message_set import inner_messages
-from kafkalog_broker.storage.append.recompression import release_frames, unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.segment_lookup import BatchBounds, SegmentLookup
@@ -24,10 +24,10 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps of ListOffsets: log end, log start, and the record with the largest timestamp (KIP-734)."""
 
 _decompressing = threading.Lock()
-"""Held while a batch in memory is searched, so that only one thread at a time decompresses up to MAX_DECOMPRESSED
-bytes. Not held during a read: a slow remote storage would make all other look-ups wait."""
+"""Held while a batch is decompressed and searched, so that only one thread at a time uses up to MAX_DECOMPRESSED bytes.
+It is not held while the batch is read, because slow remote storage would then delay all other look-ups."""
 MAX_CACHED = 64
-"""Results cached per segment, about 20 kB. The consumers of many groups often start at the same timestamp."""
+"""Largest number of results cached per segment. Consumers of many groups often start at the same timestamp."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -74,9 +74,9 @@ def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffse
 def _cached(
     segment: SegmentLookup, key: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:
-    """Return the cached result of `search`, or call it.
+    """Return the result of `search` from the cache, or call `search` and cache its result.
 
-    Batches never change, and decompressing one may be expensive.
+    A result stays valid, because batches never change.
 
     Args:
         key: Position of the batch, timestamp, lowest offset.
@@ -122,7 +122,7 @@ def _search(header: BatchHeader, batch: bytes, timestamp: int, lowest_offset: in
         return None
     records = memoryview(batch)[RECORDS_AT:]
     found = find_timestamp(
-        unpacked(header.codec, records) if header.codec else records,
+        decompress_records(header.codec, records) if header.codec else records,
         header.record_count,
         header.base_timestamp,
         MIN_INT64 if append_time else timestamp,
@@ -152,7 +152,7 @@ def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
     if not header.codec:
         yield header.last_offset, header.max_timestamp
         return
-    payload = unpacked(header.codec, memoryview(batch)[wrapper_value_at(batch, header.magic) :])
+    payload = decompress_records(header.codec, memoryview(batch)[wrapper_value_at(batch, header.magic) :])
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     for offset, timestamp in inner_messages(payload, header.magic, header.last_offset):
         yield offset, header.max_timestamp if append_time else timestamp

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.append import recompression
-from kafkalog_broker.storage.partition import offset_lookup
+from kafkalog_broker.storage.append import decompression
+from kafkalog_broker.storage.partition import timestamp_lookup
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format import layout
@@ -85,29 +85,29 @@ def test_a_compacted_wrapper_counts_from_where_it_began(tmp_path):
 
 
 @pytest.fixture
-def unpacked(monkeypatch):
+def decompressions(monkeypatch):
     """How often records were decompressed."""
     calls = []
-    really = recompression.unpacked
+    really = decompression.decompress_records
 
     def counted(*args):
         calls.append(args)
         return really(*args)
 
-    monkeypatch.setattr(offset_lookup, "unpacked", counted)
+    monkeypatch.setattr(timestamp_lookup, "decompress_records", counted)
     return calls
 
 
-def test_repeated_lookup_decompresses_a_batch_once(tmp_path, unpacked):
+def test_repeated_lookup_decompresses_a_batch_once(tmp_path, decompressions):
     made = batch(0, [V2Record(n, NOW + n, None, b"v") for n in range(50)], codec=1)
     log = loaded(tmp_path / "log", made)
     for _ in range(5):
         assert log.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
         assert log.max_timestamp_offset() == (NOW + 49, 49, 0)
-    assert len(unpacked) == 2
-    for wanted in range(2 * offset_lookup.MAX_CACHED):
+    assert len(decompressions) == 2
+    for wanted in range(2 * timestamp_lookup.MAX_CACHED):
         log.offset_for_timestamp(NOW - wanted)
-    assert len(log.segments[0].time_lookup_cache) <= offset_lookup.MAX_CACHED
+    assert len(log.segments[0].time_lookup_cache) <= timestamp_lookup.MAX_CACHED
     log.discard()
 
 
@@ -127,15 +127,15 @@ def test_lookups_in_many_threads_decompress_one_batch_at_a_time(tmp_path, monkey
     """A batch of 60 kB may decompress to 60 MB, and ten threads read remote segments."""
     decompressing = threading.Semaphore(1)
 
-    def unpacked(*args):
+    def decompress_records(*args):
         assert decompressing.acquire(blocking=False), "two batches are decompressed at the same time"
         time.sleep(0)  # lets another thread run
         try:
-            return recompression.unpacked(*args)
+            return decompression.decompress_records(*args)
         finally:
             decompressing.release()
 
-    monkeypatch.setattr(offset_lookup, "unpacked", unpacked)
+    monkeypatch.setattr(timestamp_lookup, "decompress_records", decompress_records)
     log = loaded(tmp_path / "log", b"".join(batch(n, [V2Record(n, NOW + n)], codec=4) for n in range(200)))
     with ThreadPoolExecutor(10) as threads:
         found = list(threads.map(log.offset_for_timestamp, range(NOW, NOW + 200)))
@@ -168,7 +168,7 @@ def test_lookup_does_not_wait_for_the_read_of_another_lookup(tmp_path):
     reading, responds = threading.Event(), threading.Event()
     segment: Any = SlowRemoteSegment(remote.segments[0], reading, responds)
     with ThreadPoolExecutor(2) as threads:
-        slow = threads.submit(offset_lookup.offset_in_segment, segment, NOW, 0)
+        slow = threads.submit(timestamp_lookup.offset_in_segment, segment, NOW, 0)
         try:
             assert reading.wait(60)
             assert threads.submit(log.offset_for_timestamp, NOW).result(timeout=10) == (NOW, 0, 0)
@@ -188,8 +188,8 @@ def test_error_of_a_malformed_record_does_not_keep_the_decompressed_batch(tmp_pa
             super()._hold(data)
             buffers.append(weakref.ref(data))
 
-    monkeypatch.setattr(recompression, "Scratch", WatchedScratch)
-    monkeypatch.setattr(recompression, "_threads", threading.local())
+    monkeypatch.setattr(decompression, "Scratch", WatchedScratch)
+    monkeypatch.setattr(decompression, "_threads", threading.local())
     made = bytearray(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20)), V2Record(1, NOW + 5)], codec=4))
     struct.pack_into(">q", made, layout.MAX_TIMESTAMP_AT, NOW + 9)
     struct.pack_into(">i", made, layout.RECORD_COUNT_AT, 3)
