@@ -18,11 +18,11 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs, read_producers
 from kafkalog_spark.log.remote.remote_segment_file import open_remote
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.tiered.key_ring import KeyRing
+from kafkalog_spark.log.tiered.lineage import epochs_within
 from kafkalog_spark.log.tiered.object_keys import RemoteFile
 
 Batches = npt.NDArray[np.int64]

@@ -90,7 +90,7 @@ class TierCheck:
         """Yield the complete segments of a directory whose metadata can be read, and report all others."""
         listing = RemoteDirListing(remote_dir, self.location.options, pass_over_damage=True)
         try:
-            listing.look()
+            listing.list_segments()
         except FileNotFoundError:
             return
         except OSError as error:
@@ -106,7 +106,7 @@ class TierCheck:
                 self._add(*_incomplete(remote_dir, objects))
                 continue
             try:
-                (stored,) = listing.held([objects])
+                (stored,) = listing.fetch_metadata([objects])
             except (KafkalogError, OSError) as error:
                 self.findings.add_unreadable(error, os.path.join(remote_dir.directory, _any_name(objects)))
                 continue

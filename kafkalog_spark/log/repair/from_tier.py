@@ -166,9 +166,9 @@ def write_metadata_topic(
 def _readable_segments(listing: RemoteDirListing, report: TierReport) -> list[RemoteSegment]:
     """Return the complete segments of a remote directory, and add those that cannot be read to the report."""
     segments = []
-    for objects in listing.look():
+    for objects in listing.list_segments():
         try:
-            (stored,) = listing.held([objects])
+            (stored,) = listing.fetch_metadata([objects])
         except (KafkalogError, OSError) as error:
             path = f"{listing.remote_dir.directory}/{objects.objects[RemoteFile.LOG]}"
             report.unreadable.append((path, str(error)))

@@ -43,6 +43,23 @@ def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
     return has_records + entries[-1:]
 
 
+def epochs_within(epochs: Iterable[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
+    """Return the leader epochs of a segment with offsets [start, until).
+
+    The entry of the first epoch gets `start` as its start offset, like the segmentLeaderEpochs of Kafka's
+    RemoteLogManager.
+    """
+    within: list[EpochEntry] = []
+    for entry in without_empty_epochs(epochs):
+        if entry.start_offset >= until:
+            break
+        if entry.start_offset <= start:
+            within = [EpochEntry(entry.epoch, start)]
+        else:
+            within.append(entry)
+    return tuple(within)
+
+
 def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> ExclusionReason | None:
     """Return why a segment does not belong to the log; None if it does.
 

@@ -90,7 +90,7 @@ def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
 
 def test_what_is_all_on_disk_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
-    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.look", pytest.fail)
+    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.list_segments", pytest.fail)
     assert rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY)) == ALL
 
 

@@ -108,7 +108,7 @@ def test_aivens_chunks(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
             log = opened(CLEAN.data, root, topic=topic)
             assert rows_of(log, committed=committed) == consumed(CLEAN, topic, committed=committed)
             parts = log._parts if isinstance(log, TieredLog) else []
-            assert any(part.held is not None for part in parts)
+            assert any(part.stored is not None for part in parts)
 
 
 @isolation_levels
