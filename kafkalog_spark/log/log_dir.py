@@ -93,7 +93,7 @@ class LogDirs:
                 recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
                 remote += recorded.dirs
                 tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
-                locations = recorded.places
+                locations = recorded.locations
             for location in locations:
                 others = local.setdefault((location.topic, location.partition), [])
                 if not any(_same_directory(location, other) for other in others):

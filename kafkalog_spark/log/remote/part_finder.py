@@ -193,7 +193,9 @@ class PartFinder:
                 continue
             if all_is_local and not all_segments and listing.remote_dir.tier_root is not None:
                 continue  # one broker copies the segments and writes the checkpoint, so the checkpoint is correct
-            states = None if self._metadata is None else self._metadata.of(listing.remote_dir.partition, again=again)
+            states = (
+                None if self._metadata is None else self._metadata.states_of(listing.remote_dir.partition, again=again)
+            )
             may_be_unused = all_is_local and (states is None or not states.readable)
             try:
                 for objects in listing.list_segments(states, below=below, may_be_unused=may_be_unused):

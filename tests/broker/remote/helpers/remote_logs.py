@@ -52,14 +52,14 @@ class FaultyStorage(RemoteStorage):
         super().__init__(options)
         self.steps = steps
 
-    def remove(self, segment: Any) -> None:
+    def _remove(self, segment: Any) -> None:
         self.steps.at("objects to delete")
-        super().remove(segment)
+        super()._remove(segment)
         self.steps.at("objects deleted")
 
-    def put(self, segment: Any, file: Any, *rest: Any) -> int:
+    def _put(self, segment: Any, file: Any, *rest: Any) -> int:
         self.steps.at(f"put {file.name}")
-        written = super().put(segment, file, *rest)
+        written = super()._put(segment, file, *rest)
         self.steps.at(f"put {file.name} done")
         return written
 
