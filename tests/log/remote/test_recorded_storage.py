@@ -271,7 +271,7 @@ def test_key_file_that_the_directory_names_is_not_opened(moved: MovingLog, tmp_p
     os.mkfifo(pipe)
     file.write_bytes(file.read_bytes().replace(str(KEYS / "one.pem").encode(), str(pipe).encode()))
     tier = TierOptions.of({"tiered.root": str(tmp_path / "elsewhere" / "tier")})
-    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID}, .* has it in {pipe}"):
+    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID} to .* has it in {pipe}"):
         rows_of(opened(moved.data, topic=TOPIC, tier=tier))
 
 

@@ -167,5 +167,5 @@ def test_no_secret_is_told(
 
 def test_a_key_that_is_not_given_is_asked_for(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
     dirs = LogDirs.open(tier(AivenMode.ENCRYPTED), StorageOptions.of(s3_options(s3)))
-    with pytest.raises(KeyNotGiven, match=f"give it with the option {KEY_OPTION}"):
+    with pytest.raises(KeyNotGiven, match=f"set the option {KEY_OPTION}"):
         dirs.partition("headers", 0)

@@ -211,7 +211,7 @@ def test_part_up_to_the_end_of_a_damaged_chunk_is_an_error(stored: bytes, size: 
 def test_encrypted_bytes_that_are_too_few() -> None:
     manifest, _ = written(AivenMode.ENCRYPTED)
     codec = ChunkCodec.of(manifest, RING)
-    with pytest.raises(CorruptChunk, match="27 bytes, fewer than the 28"):
+    with pytest.raises(CorruptChunk, match="27 stored bytes, fewer than the 28 bytes"):
         codec.decode_chunk(bytes(27), chunk_of(bytes(27), 1))
     with pytest.raises(CorruptChunk, match="an index: 4 stored bytes, expected 40 by the manifest") as caught:
         codec.decode_index(bytes(4), IndexRange(7, 40), "key.indexes")

@@ -210,5 +210,5 @@ def test_sizes_that_no_segment_has(given_sizes: tuple[int, int, int, int], text:
 
 
 def test_as_many_sizes_as_chunks() -> None:
-    with pytest.raises(CorruptManifest, match="sizes of 2 chunks, expected 3 for 250 bytes in chunks of 100"):
+    with pytest.raises(CorruptManifest, match="the manifest lists 2 chunks, expected 3 for 250 bytes in chunks of 100"):
         ChunkIndex.of_variable(100, 250, sizes_of(10, 20))
