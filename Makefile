@@ -126,8 +126,10 @@ lint: setup ## ruff, mypy and the import rules
 # The change: what the work tree has beyond the commit BASE; by default, where the branch left main.
 BASE ?=
 .PHONY: check
-check: lint ## lint, and for half a minute the tests that a change affects, the nearest first (and those of ARGS="tests/log"; BASE=HEAD~1: since that commit)
-	$(PYTEST) -m "$(UNITS) and not spark" --budget 30 $(ARGS) $$($(RUN) -m tests.affected $(BASE))
+check: lint ## lint, the changed tests and those of ARGS="tests/log", and others near the change for half a minute (BASE=HEAD~1: the change since then)
+	$(PYTEST) -m "$(UNITS) and not spark" $(ARGS) $$($(RUN) -m tests.affected changed $(BASE))
+	@others=$$($(RUN) -m tests.affected others $(BASE)); [ -z "$$others" ] || \
+	  { echo "the tests nearest to the change, for 30 s:"; $(PYTEST) -m "$(UNITS) and not spark" --budget 30 $$others; }
 
 .PHONY: format
 format: setup ## put the sources into the form that lint wants

@@ -1,9 +1,13 @@
-"""Test files that a change affects, for `make check`: `python -m tests.affected [BASE]` prints them.
+"""Test files that a change affects, for `make check`.
 
-The change is what the work tree, with untracked files, has beyond BASE: a commit, by default the one where the branch
-left `main`. Affected are, in this order: changed test files; test files that import a changed module or test helper,
-also through other helpers; test files in the folder that mirrors the folder of a changed module. Tests that reach the
-changed code through other product modules are left to `make test`.
+    python -m tests.affected changed [BASE]
+    python -m tests.affected others [BASE]
+
+The change is the difference between the work tree, with untracked files, and BASE: a commit, by default the one where
+the branch left `main`. The first command prints the changed test files, and those that run after every change. The
+second prints the other affected files: test files that import a changed module or test helper, also through other
+helpers; then test files in the folder that mirrors the folder of a changed module. Tests that reach the changed code
+through other product modules are left to `make test`.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = {"kafkalog_spark": "", "broker/kafkalog_broker": "broker"}
 """Folder of a package: its mirror below `tests`."""
 AFTER_EVERY_CHANGE = ("tests/test_import_rules.py", "tests/test_readme.py", "tests/test_documents.py")
+
+MOST_OTHERS = 40
+"""Number of files among `others` that are collected: more would hardly begin within the budget of `make check`."""
 
 
 def changed_files(base: str) -> list[str]:
@@ -26,8 +34,20 @@ def changed_files(base: str) -> list[str]:
     return sorted({*tracked, *_git("ls-files", "--others", "--exclude-standard")})
 
 
-def affected(changed: Iterable[str], imports: Mapping[str, set[str]]) -> list[str]:
-    """Return the test files that a change affects, the nearest first.
+class Affected(NamedTuple):
+    """Test files that a change affects, as paths relative to the root, the nearest first.
+
+    Attributes:
+        changed: Changed test files, and those that run after every change.
+        others: Test files near changed modules and helpers.
+    """
+
+    changed: list[str]
+    others: list[str]
+
+
+def affected(changed: Iterable[str], imports: Mapping[str, set[str]]) -> Affected:
+    """Return the test files that a change affects.
 
     Args:
         changed: Changed paths, relative to the root.
@@ -39,13 +59,12 @@ def affected(changed: Iterable[str], imports: Mapping[str, set[str]]) -> list[st
         importers |= more
     mirrors = {mirror for path in changed if (mirror := _mirror(path))}
     tests = [path for path in sorted(imports) if Path(path).name.startswith("test_")]
-    ranked = [
-        *(path for path in tests if path in changed),
+    first = list(dict.fromkeys([*(path for path in tests if path in changed), *AFTER_EVERY_CHANGE]))
+    others = [
         *(path for path in tests if path in importers),
         *(path for path in tests if str(Path(path).parent) in mirrors),
-        *AFTER_EVERY_CHANGE,
     ]
-    return list(dict.fromkeys(ranked))
+    return Affected(first, [path for path in dict.fromkeys(others) if path not in first][:MOST_OTHERS])
 
 
 def imports_of_tests() -> dict[str, set[str]]:
@@ -83,5 +102,6 @@ def _git(*command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    base = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] else _git("merge-base", "HEAD", "main")[0]
-    print("\n".join(affected(changed_files(base), imports_of_tests())))
+    part, *bases = sys.argv[1:]
+    base = bases[0] if bases else _git("merge-base", "HEAD", "main")[0]
+    print("\n".join(getattr(affected(changed_files(base), imports_of_tests()), part)))

@@ -76,7 +76,7 @@ def test_message_sets_with_a_codec_that_they_do_not_have_are_refused(codec: Code
         assert batch is not None
         assert batch.header.codec == codec
     else:
-        reason = f"cannot be compressed with {codec.label}" if codec in KAFKA_CODECS else "is not known"
+        reason = f"cannot be compressed with {codec.label}" if codec in KAFKA_CODECS else "is unknown"
         with pytest.raises(BrokerError, match=reason):
             validate_message_set(data, log_config(), NOW)
 

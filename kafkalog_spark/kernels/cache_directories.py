@@ -107,7 +107,7 @@ def writable_directory(directories: tuple[CacheDirectory, ...]) -> str | None:
 
 
 def has_compiled(module: str) -> bool:
-    """True if compiled kernels of this module are stored, of this version of the module or of another one."""
+    """Return True if compiled kernels of this module are stored, even if they are of another version of the module."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return True
@@ -120,6 +120,6 @@ def has_compiled(module: str) -> bool:
 
 
 def _is_private(directory: str) -> bool:
-    """True if it is a directory of this user, and no other user can write to it."""
-    found = os.lstat(directory)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    """Return True if a path is a directory of this user, and no other user can write to it."""
+    status = os.lstat(directory)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022

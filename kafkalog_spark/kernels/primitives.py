@@ -1,6 +1,6 @@
-"""Building blocks of kernels: copying, big-endian integers, zigzag varints and the two CRCs, on uint8 arrays.
+"""Decorators of kernels, and functions that kernels call: integers, varints, copies, CRCs and UTF-8 in uint8 arrays.
 
-Numba compiles these into the kernels that call them. They check no bounds unless their docstring says so.
+The functions check no bounds unless their docstring says so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def kernel(function: Any) -> Any:
 
 
 def kernel_for(signature: Any) -> Callable[[Any], Any]:
-    """As `kernel`, but compile or load the function while its module is imported, for the types of `signature` only."""
+    """Return a decorator as `kernel`, but compile or load the function at import, for the types of `signature` only."""
 
     def compile_for_signature(function: Any) -> Any:
         compiled = kernel(function)
@@ -82,7 +82,7 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
 
 
 def _load(kind: Any, bits: Any) -> Any:
-    """Make an intrinsic load(buffer, at) that reads a little-endian value from a uint8 array.
+    """Return an intrinsic load(buffer, at) that reads a little-endian value from a uint8 array.
 
     Unlike indexing, it does not check whether `at` is negative.
     """
@@ -110,7 +110,7 @@ HIGH_BITS = np.uint64(0x8080808080808080)  # eight bytes are ASCII if none of th
 
 @helper
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is valid UTF-8: without surrogates and overlong forms."""
+    """Return True if data[at:end] is valid UTF-8, without surrogates and overlong forms."""
     while at < end:
         if at + 8 <= end and load_u64(data, at) & HIGH_BITS == 0:
             at += 8
@@ -138,7 +138,7 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def read_i64(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int64 at buffer[at:at + 8]."""
+    """Return the big-endian int64 at buffer[at:at + 8]."""
     value = np.uint64(0)
     for i in range(8):
         value = (value << np.uint64(8)) | np.uint64(buffer[at + i])
@@ -147,7 +147,7 @@ def read_i64(buffer, at):  # type: ignore[no-untyped-def]
 
 @helper
 def read_u32(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian uint32 at buffer[at:at + 4], as int64."""
+    """Return the big-endian uint32 at buffer[at:at + 4], as int64."""
     return (
         (np.int64(buffer[at]) << 24)
         | (np.int64(buffer[at + 1]) << 16)
@@ -158,13 +158,13 @@ def read_u32(buffer, at):  # type: ignore[no-untyped-def]
 
 @helper
 def read_i32(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int32 at buffer[at:at + 4], as int64."""
+    """Return the big-endian int32 at buffer[at:at + 4], as int64."""
     return np.int64(np.int32(np.uint32(read_u32(buffer, at))))
 
 
 @helper
 def read_i16(buffer, at):  # type: ignore[no-untyped-def]
-    """Big-endian int16 at buffer[at:at + 2], as int64."""
+    """Return the big-endian int16 at buffer[at:at + 2], as int64."""
     return np.int64(np.int16((np.int64(buffer[at]) << 8) | np.int64(buffer[at + 1])))
 
 
@@ -199,9 +199,9 @@ def crc_table(polynomial: int) -> np.ndarray:
 CRC32C_TABLE = crc_table(0x82F63B78)  # Castagnoli: record batches v2
 CRC32_TABLE = crc_table(0xEDB88320)  # IEEE 802.3: messages v0, v1
 
-
 TOO_FAR = np.int64(2**62)
-"""Position after a varint that does not end in time. It is beyond every end, so the next bounds check catches it."""
+"""Returned as the position after a varint that is too long or incomplete. It is greater than every valid position, so
+that the next bounds check fails."""
 
 
 @njit(inline="always")
@@ -211,7 +211,7 @@ def _signed(raw):  # type: ignore[no-untyped-def]
 
 
 def _varint(bits: int, most_bytes: int) -> Any:
-    """Make a function read(buffer, at, end) that decodes the zigzag varint in buffer[at:end].
+    """Return a function read(buffer, at, end) that decodes the zigzag varint in buffer[at:end].
 
     It returns (value, position after the varint), or (0, TOO_FAR) if the varint does not end before `end`, or has more
     than `most_bytes` bytes. Bits above the lowest `bits` are dropped.

@@ -1,4 +1,4 @@
-"""The buffers that decode kernels fill, and how a row is added to them.
+"""Arguments of the decode kernels, and helpers that add rows to the buffers.
 
 A kernel gets `Rows` (the Arrow buffers of the record batch that is being built), `cursor` (how far each buffer is
 filled, and where decoding stopped) and `limits` (the size of each buffer). It returns a `Status`, on which the caller
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 
 class Cursor(IntEnum):
-    """Entries of `cursor`, int64[SAVED + 10]: fill levels, then the position to resume at, then the fault."""
+    """Entries of `cursor`, int64[SAVED + UNIT]: fill levels, the position at which decoding resumes, and the fault."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -53,13 +53,13 @@ class Cursor(IntEnum):
     HEADER_VALUE_NULLS = 9
     UNIT = 10  # row in `units` of the batch to resume with
     RECORD = 11  # next record of that batch
-    AT = 12  # byte of the payload where that record begins; -1 if the batch was not begun
+    AT = 12  # byte of the payload where that record begins; -1 if decoding of the batch has not begun
     LAST_DELTA = 13  # offset delta of the previous record
     FAULT_AT = 14  # byte of the payload where a fault was found
     NEEDED = 15  # with NEED_*: free bytes or headers that the next record requires in that buffer
     FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record
     FAULT_TIMESTAMP = 17  # with TIMESTAMP_RANGE: timestamp of the record, in ms
-    SAVED = 18  # first of ten entries: ROWS to HEADER_VALUE_NULLS at the beginning of the batch, for rolling it back
+    SAVED = 18  # first of UNIT entries: ROWS to HEADER_VALUE_NULLS at the beginning of the batch, for a rollback
 
 
 class Limit(IntEnum):
@@ -92,8 +92,10 @@ class UnitColumn(IntEnum):
 
 
 class LegacyUnitColumn(IntEnum):
-    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: what is known of a message or a wrapper's set of them (v0,
-    v1)."""
+    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: fields of a message set (v0, v1) for decoding its messages.
+
+    A message set is a single message, or the messages of a wrapper.
+    """
 
     MAGIC = 0
     ADD = 1  # number to add to each message's offset

@@ -29,10 +29,16 @@ _NO_FILTER = np.empty(0, np.uint8)
 
 
 class BatchFilter(Protocol):
-    """A filter that excludes some batches."""
+    """A filter that excludes some batches. It serves one scan."""
 
     def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: which batches of a header table are excluded."""
+        """Return bool[n]: which batches of a header table are excluded.
+
+        The scan calls this once for each window of headers, in order, over all segments of the range
+        (`PartitionLog.segment_index` tells the segment of an offset). The first table may begin with batches before the
+        range, because a scan begins at an index entry. If records of a batch are damaged, the scan may come back to the
+        batches after it. Control batches, and batches that compaction emptied, are in the table too.
+        """
 
 
 class BatchFilters:

@@ -6,14 +6,11 @@ so gaps, control batches, aborted transactions and damage do not count.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
-from kafkalog_spark.log.decode.scan_request import EVERY_RECORD, ScanRequest
+from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import ignore_loss, scan_partition
 from kafkalog_spark.log.read.segment_scan import ScanStatistics
@@ -35,8 +32,8 @@ def tail_start(log: PartitionLog, start: int, end: int, count: int, request: Sca
         start: First offset of the range.
         end: End of the range.
         count: Number of records.
-        request: Request of the read that follows. Its conditions on timestamps, offsets and contents are ignored: they
-            narrow the tail, and do not extend it.
+        request: Request of the read that follows. Its conditions are ignored: they narrow the tail, and do not extend
+            it.
 
     Raises:
         NotALogDirectory: If the log cannot be read.
@@ -45,15 +42,13 @@ def tail_start(log: PartitionLog, start: int, end: int, count: int, request: Sca
     buffers = ScanBuffers()
     # Damage in records is found only in decoded columns, so decode those of the read, to count the same records.
     decoded = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
-    counting = replace(
-        request,
+    counting = ScanRequest(  # without the conditions of the read
         columns=("offset", *(decoded if request.drop_malformed else ())),
-        timestamp_from_ms=MIN_INT64,
-        timestamp_until_ms=MAX_INT64,
-        offset_in=(),
-        timestamp_in_ms=(),
-        wanted=EVERY_RECORD,
+        read_committed=request.read_committed,
+        max_decompressed=request.max_decompressed,
         drop_malformed=True,
+        control_records=request.control_records,
+        first_batch_rows=request.first_batch_rows,
     )
     until, missing, step = end, count, FIRST_STEP
     while until > start and missing > 0:

@@ -26,7 +26,7 @@ from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import LZ4, SNAPPY, ZSTD, compressed
 from tests.log.helpers.compressed_streams import lz4_linked_blocks, xerial_blocks
 
-CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
+CODECS = tuple(codec for codec in Codec if codec != Codec.NONE)
 TEXT = b"the quick brown fox jumps over the lazy dog " * 40
 
 

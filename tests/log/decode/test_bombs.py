@@ -25,7 +25,7 @@ LIMIT = 4 * MEBI
 TOO_FAR = f"decompress to more than {LIMIT} bytes"
 READER = 32 * MEBI
 """What reading takes without any bomb: window, header table and two sets of row buffers."""
-CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+CODECS = [codec for codec in Codec if codec != Codec.NONE]
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec,
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-@pytest.mark.parametrize("codec", [5, 6, 7])
+@pytest.mark.parametrize("codec", range(len(Codec), 8))
 def test_a_codec_that_is_not_known_makes_no_rows_of_a_header(codec: int, tmp_path: Path) -> None:
     odd = batch(5, records(5), attributes=codec)
     directory = write_segments(tmp_path, {0: BEFORE + odd})

@@ -135,6 +135,7 @@ def compressed(codec: int, data: bytes, variant: int = 0) -> bytes:
                 block_checksum=bool(variant & 8),
             )
         )
+    assert codec == ZSTD
     return zstandard.ZstdCompressor(write_content_size=variant % 2 == 0, write_checksum=variant % 4 > 1).compress(data)
 
 

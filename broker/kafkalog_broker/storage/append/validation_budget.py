@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.codecs import CODECS
+from kafkalog_spark.format.codecs import CODECS, KAFKA_CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
 
 MAX_RECORDS = 1_000_000
@@ -60,7 +60,7 @@ def _event_loop_budget_of(decompressed_bytes: int) -> ValidationBudget:
 
 
 LOOP_BUDGETS: Mapping[int, ValidationBudget] = {
-    codec: _event_loop_budget_of(facts.bytes_in_event_loop) for codec, facts in CODECS.items()
+    codec: _event_loop_budget_of(CODECS[codec].bytes_in_event_loop) for codec in KAFKA_CODECS
 }
 """Budget of the event loop, by codec."""
 _UNCOMPRESSED = LOOP_BUDGETS[Codec.NONE]

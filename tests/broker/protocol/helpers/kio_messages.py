@@ -12,7 +12,8 @@ from kio.serial._introspect import classify_field
 from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_messages import response_class
+from kafkalog_broker.protocol.api_messages import FIRST_OWN_API_KEY, response_class
+from kafkalog_broker.protocol.client_messages import decode_response
 from kafkalog_spark.format.messages.classes import StructValue
 from kafkalog_spark.format.messages.definitions import Field
 from tests.broker.protocol.helpers.guide_classes import guide_classes
@@ -29,7 +30,12 @@ def kio_response_class(key: int, version: int) -> Any:
 
 
 def read_response(key: int, version: int, frame: bytes) -> Any:
-    """What kio reads in a response frame without its size, as a value of ours. It must fill the frame."""
+    """Return what kio reads in a response frame without its size, as a value of ours. It must fill the frame.
+
+    kio does not know the APIs that Kafka does not have: our own client reads their responses.
+    """
+    if key >= FIRST_OWN_API_KEY:
+        return decode_response(key, version, frame)
     kind = kio_response_class(key, version)
     _, start = entity_reader(kind.__header_schema__)(frame, 0)
     value, size = entity_reader(kind)(frame, start)
