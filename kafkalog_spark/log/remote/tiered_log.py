@@ -184,6 +184,7 @@ class TieredLog(PartitionLog):
 
     @property
     def _live_local(self) -> PartitionLog | None:
+        """Local log, or None if there is none, it was deleted, or it has no segments."""
         local = self._local
         return local if local is not None and not local.is_deleted and local.segments else None
 

@@ -122,21 +122,25 @@ class KeyRing:
     def _parsed_key(self, key_id: str) -> RsaKey:
         key = self._parsed.get(key_id)
         if key is None:
-            key_or_path = self._keys.get(key_id)
-            if not key_or_path:  # Spark may pass option names in lower case
-                others = [text for name, text in self._keys.items() if name.lower() == key_id.lower()]
-                key_or_path = others[0] if len(others) == 1 else None
-            if key_or_path is None:
-                file = self._recorded_files.get(key_id)
-                recorded = "" if file is None else f"; the broker of the log directory has it in {file}"
-                raise KeyNotGiven(
-                    f"the segment is encrypted, and its private key {key_id[:60]!r} is not configured",
-                    hint=f"set the option {self._option_name(key_id)} to a path that Spark's workers can read, or to "
-                    f"the PEM itself; configured are {self.ids or 'none'}{recorded}",
-                )
             option = self._option_name(key_id)
-            key = self._parsed[key_id] = _parse_private_key(option, _read_pem(option, key_or_path))
+            key = self._parsed[key_id] = _parse_private_key(option, _read_pem(option, self._key_or_path(key_id)))
         return key
+
+    def _key_or_path(self, key_id: str) -> str:
+        key_or_path = self._keys.get(key_id)
+        if key_or_path:
+            return key_or_path
+        # Spark's option names are case-insensitive, so the ID may have arrived in lower case.
+        matches = [text for name, text in self._keys.items() if name.lower() == key_id.lower()]
+        if len(matches) == 1:
+            return matches[0]
+        file = self._recorded_files.get(key_id)
+        recorded = "" if file is None else f"; the broker of the log directory has it in {file}"
+        raise KeyNotGiven(
+            f"the segment is encrypted, and its private key {key_id[:60]!r} is not configured",
+            hint=f"set the option {self._option_name(key_id)} to a path that Spark's workers can read, or to "
+            f"the PEM itself; configured are {self.ids or 'none'}{recorded}",
+        )
 
     def _option_name(self, key_id: str) -> str:
         return self._option.format(key_id[:60])
