@@ -2,14 +2,14 @@
 
 It finds them in one of two ways:
 
-1. By names (`_parts_by_name`). File names have start offsets, and nearly always each remote segment ends where the next
-   one begins. The metadata of a segment is fetched (a small request) when the segment is first read. It is then
-   checked that the segment belongs to the lineage of the log, and that it ends where the next one begins.
-2. By metadata (`_parts_by_metadata`), if that check fails, for example after leader changes that copied offsets twice.
-   The metadata of all segments is fetched, and the rules of KIP-405 decide (lineage_merge.py).
+1. By names (`_parts_by_name`). Object names contain the start offset of their segment. Each remote segment is assumed
+   to end where the next one begins, which is nearly always correct, and to belong to the lineage of the log. Both
+   assumptions are checked when the segment is first read and its metadata is fetched, with one small request.
+2. By metadata (`_parts_by_metadata`), if such a check failed, for example after leader changes that copied offsets
+   twice. The metadata of all segments is fetched and merged by the rules of KIP-405 (lineage_merge.py).
 
-In Aiven's layout, a manifest has the metadata of a segment. LocalTieredStorage writes no manifests: the metadata is in
-`__remote_log_metadata`, if that topic was opened, and otherwise derived from the files of the segment.
+In Aiven's layout, the manifest of a segment contains its metadata. LocalTieredStorage writes no manifests: the metadata
+is in `__remote_log_metadata`, or derived from the objects of the segment if that topic is not available.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from kafkalog_spark.errors import (
-    KafkalogError,
-    NotALogDirectory,
-)
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.discovery import RemoteDir

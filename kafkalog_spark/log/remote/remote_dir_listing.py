@@ -6,10 +6,7 @@ import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kafkalog_spark.errors import (
-    CorruptManifest,
-    KafkalogError,
-)
+from kafkalog_spark.errors import CorruptManifest, KafkalogError
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs

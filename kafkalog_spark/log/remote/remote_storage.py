@@ -36,11 +36,7 @@ from kafkalog_spark.log.remote.weighted_cache import WeightedCache
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import decode_object_key
-from kafkalog_spark.log.tiered.manifest import (
-    MAX_MANIFEST_SIZE,
-    SegmentManifest,
-    parse_manifest,
-)
+from kafkalog_spark.log.tiered.manifest import MAX_MANIFEST_SIZE, SegmentManifest, parse_manifest
 from kafkalog_spark.log.tiered.object_keys import INDEX_FILES, Layout, RemoteFile, remote_key
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.store.interface import FileFacts
