@@ -29,8 +29,8 @@ class FolderStore(LocalStore):
     complete and on disk. All methods raise OSError, and UnsafePath for a path that is not below `root` or leaves it
     through a symbolic link.
 
-    Writes and deletions require the marker file. If it is missing, the folder was removed or its file
-    system is not mounted.
+    Writes and deletions require the marker file. If it is missing, the folder was removed or its file system
+    is not mounted.
 
     Attributes:
         root: Directory of the objects. It is not removed when it becomes empty.

@@ -131,8 +131,8 @@ def _locate_dirs(
             return LocationWithoutTopicId(location.topic, location.partition, location.directory, location.store), None
         return location, locate(TopicIdPartition(location.topic, topic_id, location.partition))
 
-    found = list(in_parallel(dir_of, locations, lambda location: location.store.remote))
-    return [location for location, _ in found], [remote_dir for _, remote_dir in found if remote_dir]
+    located = list(in_parallel(dir_of, locations, lambda location: location.store.remote))
+    return [location for location, _ in located], [remote_dir for _, remote_dir in located if remote_dir]
 
 
 def _create_refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:

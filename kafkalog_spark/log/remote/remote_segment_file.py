@@ -21,7 +21,7 @@ from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentManifest
 from kafkalog_spark.log.tiered.object_keys import RemoteFile
-from kafkalog_spark.store.interface import FetchBlock, FileFacts
+from kafkalog_spark.store.interface import FetchBlock, FileFacts, OpenFile
 
 DECODED_BLOCK = 4 << 20
 """Bytes of the chunks that are decoded together; at least one chunk. During decoding, the stored bytes of the chunks
@@ -51,37 +51,14 @@ def open_remote(
         KeyNotGiven: If the private key of an encrypted segment is missing.
         CorruptManifest, CorruptLog, UnsupportedFormat: If the objects are damaged or not supported.
     """
-    store, manifest = stored.remote_dir.store, stored.manifest
-    file = store.open(stored.log_path, stored.objects[RemoteFile.LOG][1])
+    file = stored.remote_dir.store.open(stored.log_path, stored.objects[RemoteFile.LOG][1])
+    manifest = stored.manifest
+    has_chunks = manifest is not None and not manifest.is_plain
     try:
-        if stored.object_size not in (None, file.size):
-            source = "its manifest" if manifest is not None else "__remote_log_metadata"
-            wrong = CorruptLog(
-                f"the object has {file.size} bytes, {source} says {stored.object_size}",
-                topic_partition=topic_partition,
-                path=stored.log_path,
-                hint="it was truncated or replaced after it was written",
-            )
-            if not pass_over_damage:
-                raise wrong
-            _log.warning("mode=DROPMALFORMED: %s", wrong)
-        plain = manifest is None or manifest.is_plain
-        if manifest is not None and not plain:
+        _check_object_size(stored, file.size, topic_partition, pass_over_damage=pass_over_damage)
+        if manifest is not None and has_chunks:
             check_chunk_size(manifest, topic_partition, stored.path_of(RemoteFile.MANIFEST))
-            from kafkalog_spark.store.object_file import ObjectFile  # loaded only if chunks are read
-
-            chunks, codec, path = manifest.chunks, ChunkCodec.of(manifest, keys), stored.log_path
-            read = store.ranges(path, stored.objects[RemoteFile.LOG][1] or FileFacts(file.size, ""))
-            # Several blocks are fetched at once, but decoded one after the other, to bound the memory.
-            decode_lock = threading.Lock()
-            file = ObjectFile(
-                chunks.original_file_size,
-                lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, decode_lock, pass_over_damage),
-                changed=file.has_changed,
-                closed=file.close,
-                align=chunks.original_chunk_size,
-                block=DECODED_BLOCK,
-            )
+            file = _open_chunks(stored, manifest, file, keys, pass_over_damage=pass_over_damage)
     except BaseException:
         file.close()
         raise
@@ -93,8 +70,43 @@ def open_remote(
         stored.segment.until,
         topic_partition,
         # Decoding a chunk costs as much as a request, so treat the file as remote: few lookups, and read-ahead.
-        remote=store.remote or not plain,
+        remote=stored.remote_dir.store.remote or has_chunks,
         pass_over_damage=pass_over_damage,
+    )
+
+
+def _check_object_size(stored: StoredSegment, size: int, topic_partition: str, *, pass_over_damage: bool) -> None:
+    if stored.object_size in (None, size):
+        return
+    source = "its manifest" if stored.manifest is not None else "__remote_log_metadata"
+    damage = CorruptLog(
+        f"the object has {size} bytes, {source} says {stored.object_size}",
+        topic_partition=topic_partition,
+        path=stored.log_path,
+        hint="it was truncated or replaced after it was written",
+    )
+    if not pass_over_damage:
+        raise damage
+    _log.warning("mode=DROPMALFORMED: %s", damage)
+
+
+def _open_chunks(
+    stored: StoredSegment, manifest: SegmentManifest, file: OpenFile, keys: KeyRing, *, pass_over_damage: bool
+) -> OpenFile:
+    """Return a file with the decoded bytes of the object `file`, which it closes."""
+    from kafkalog_spark.store.object_file import ObjectFile  # loaded only if chunks are read
+
+    chunks, codec, path = manifest.chunks, ChunkCodec.of(manifest, keys), stored.log_path
+    read = stored.remote_dir.store.ranges(path, stored.objects[RemoteFile.LOG][1] or FileFacts(file.size, ""))
+    # Several blocks are fetched at once, but decoded one after the other, to bound the memory.
+    decode_lock = threading.Lock()
+    return ObjectFile(
+        chunks.original_file_size,
+        lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, decode_lock, pass_over_damage),
+        changed=file.has_changed,
+        closed=file.close,
+        align=chunks.original_chunk_size,
+        block=DECODED_BLOCK,
     )
 
 

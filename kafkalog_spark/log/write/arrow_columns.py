@@ -58,12 +58,12 @@ def binary_column(name: str, column: pa.Array | None) -> BinaryColumn:
     if column.type != pa.string():  # a string column has the buffers of a binary one; a cast would check UTF-8 again
         column = _cast(name, column, pa.binary())
     valid, offsets, data = column.buffers()
-    at = column.offset
+    start = column.offset
     return BinaryColumn(
-        _as_array(offsets, np.int32)[at : at + len(column) + 1],
+        _as_array(offsets, np.int32)[start : start + len(column) + 1],
         _as_array(data, np.uint8),
         _EMPTY_U8 if column.null_count == 0 else _as_array(valid, np.uint8),
-        at,
+        start,
     )
 
 
@@ -80,14 +80,14 @@ def _headers_column(column: pa.Array | None) -> HeadersColumn:
     if not pa.types.is_list(kind):
         column = _cast("headers", column, pa.list_(kind.value_type))
     valid, offsets = column.buffers()[:2]
-    at = column.offset
+    start = column.offset
     structs = column.values
     # In the result of flatten(), the fields of a null struct are null. A null header becomes a header with a null key.
     fields = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
     return HeadersColumn(
-        _as_array(offsets, np.int32)[at : at + len(column) + 1],
+        _as_array(offsets, np.int32)[start : start + len(column) + 1],
         _EMPTY_U8 if column.null_count == 0 else _as_array(valid, np.uint8),
-        at,
+        start,
         binary_column("headers", fields["key"]),
         binary_column("headers", fields["value"]),
     )
