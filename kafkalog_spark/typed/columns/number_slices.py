@@ -33,7 +33,7 @@ def varints(values: np.ndarray) -> ByteSlices:
     return _varints(values, plain_varints)
 
 
-def sized(slices: ByteSlices, length: Callable[[np.ndarray], ByteSlices]) -> list[Fragment]:
+def length_prefixed(slices: ByteSlices, length: Callable[[np.ndarray], ByteSlices]) -> list[Fragment]:
     """Return each slice after its length.
 
     Args:

@@ -23,18 +23,18 @@ from kafkalog_spark.typed.json.scalar_kernel import (
 )
 
 _INITIAL_NUMBERS = 1024
-_ALL_COLUMNS = -1  # instead of a column's number: memory that all columns share
+_ALL_COLUMNS = -1  # instead of a column's number, for memory that all columns share
 _ELEMENTS_PER_ROW = 2
-"""Initial capacity for elements of arrays and maps, for each row of the batch. It is doubled if it is too small."""
+"""Initial capacity of a list level, for each row of the batch. It is doubled if it is too small."""
 _MAX_INT32 = (1 << 31) - 1
 
 
-class TooMuchText(Exception):
+class StringsTooLarge(Exception):
     """The strings of a column are too large for one Arrow array."""
 
 
 class JsonBatch:
-    """One decoded batch.
+    """A decoded batch.
 
     Attributes:
         deferred: int64[m], the rows that the fallback has to decode.
@@ -54,7 +54,7 @@ class JsonBatch:
         capacity[kernel.ROOT] = rows
         while not self._decode(values, capacity):
             pass
-        self._parse_numbers()
+        self._parse_long_numbers()
 
     def _decode(self, values: Values, capacity: np.ndarray) -> bool:
         """Decode all values. If a list level is full, double its capacity and return False."""
@@ -68,15 +68,15 @@ class JsonBatch:
         numbers = np.empty((_INITIAL_NUMBERS, len(LongNumber)), np.int64)
         used = np.zeros(len(Used), np.int64)
         self._columns = JsonCells(cells, valid, unescaped, numbers, np.zeros_like(capacity), capacity, used)
-        names = len(program.types) * kernel.EXPECTED_NAMES
-        work = kernel.Workspace(
+        expected_rows = len(program.types) * kernel.EXPECTED_NAMES
+        workspace = kernel.Workspace(
             np.empty((kernel.DEPTH, len(kernel.Frame)), np.int64),
             np.empty_like(capacity),
-            np.zeros(names * len(kernel.Expected), np.int64),
+            np.zeros(expected_rows * kernel.EXPECTED_WIDTH, np.int64),
         )
         deferred = np.zeros(rows, np.uint8)
         row = 0
-        while (row := kernel.decode_json(values, row, program.tables, self._columns, work, deferred)) < rows:
+        while (row := kernel.decode_json(values, row, program.tables, self._columns, workspace, deferred)) < rows:
             if used[Used.FULL_LEVEL] >= 0:
                 capacity[used[Used.FULL_LEVEL]] *= 2
                 return False
@@ -86,7 +86,7 @@ class JsonBatch:
         self.deferred = np.flatnonzero(deferred)
         return True
 
-    def _parse_numbers(self) -> None:
+    def _parse_long_numbers(self) -> None:
         """Parse the numbers with too many digits for exact arithmetic. Arrow's parser rounds like Java's."""
         numbers = self._columns.numbers[: self._columns.used[Used.NUMBERS]]
         for node in np.unique(numbers[:, LongNumber.NODE]):
@@ -101,7 +101,7 @@ class JsonBatch:
             self._columns.cells[at] = parsed.astype(np.float64).view(np.int64)
 
     def columns(self) -> pa.StructArray:
-        """Return the columns. Deferred rows, and those of null values, are null. Raises TooMuchText."""
+        """Return the columns. Deferred rows, and those of null values, are null. Raises StringsTooLarge."""
         return arrow_array(self._program.tree, self._filled)
 
     def _filled(self, column: ColumnTree) -> FilledColumn:
@@ -141,7 +141,7 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > _MAX_INT32:
-        raise TooMuchText
+        raise StringsTooLarge
     return offsets.astype(np.int32)
 
 

@@ -27,7 +27,7 @@ class Seen(IntEnum):
 
 @helper
 def wire_of(kind):  # type: ignore[no-untyped-def]
-    """Return the wire type of a kind when it is not packed."""
+    """Return the wire type of values of a kind that are not packed."""
     if kind <= Kind.ENUM_NAME:
         return WireType.VARINT
     if kind <= Kind.FLOAT:
@@ -37,7 +37,7 @@ def wire_of(kind):  # type: ignore[no-untyped-def]
 
 @helper
 def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
-    """Return the index in plan.tables of the symbol with that number in the slot's enum, or -1."""
+    """Return the index in plan.tables of the symbol with a number in the slot's enum, or -1 if it has none."""
     slots, tables = plan.slots, plan.tables
     low, high = np.int64(0), slots[slot, Slot.SYMBOLS]
     start = slots[slot, Slot.ENUM]
@@ -54,7 +54,7 @@ def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
 
 @helper
 def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
-    """Return the slot of a field number among slots[start:start + count], int64[n, len(Slot)], or -1.
+    """Return which of slots[start:start + count], int64[n, len(Slot)], has a field number, or -1 if none does.
 
     likely: slot to try first.
     """

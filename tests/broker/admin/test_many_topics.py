@@ -17,7 +17,8 @@ from kafkalog_broker.admin import (
 )
 from kafkalog_broker.api.topics.create_topics import create_topics
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage import topic_registry, topic_registry_file
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -62,7 +63,7 @@ def turns(monkeypatch):
     taken: list[int] = []
 
     class Short(topic_creation.TimeSlice):  # type: ignore[name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             taken.append(1)

@@ -11,7 +11,8 @@ from kafkalog_broker import api
 from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import FIRST_S, TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
@@ -276,7 +277,7 @@ def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monke
     turns = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
@@ -343,7 +344,7 @@ def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
     turns: list[int] = []
 
     class Counted(TimeSlice):
-        over = property(lambda self: False)
+        is_over = property(lambda self: False)
 
         async def begin(self):
             turns.append(1)

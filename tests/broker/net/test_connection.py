@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 

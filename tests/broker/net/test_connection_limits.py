@@ -18,7 +18,7 @@ from kafkalog_broker.net.request_reader import (
     RECEIVE_BUFFER_BYTES,
 )
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import SLICE_S, TURN_S
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 

@@ -14,7 +14,8 @@ from kafkalog_broker.net.dispatch import ConnectionClosed, ResponsePieces, dispa
 from kafkalog_broker.protocol import api_registry, frames
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api, on_error
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from tests.broker.net.helpers.fakes import in_a_loop
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)

@@ -15,7 +15,8 @@ from kafkalog_broker.net.response_writer import SMALL_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import memory_trim
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.memory_trim import IdleTrim
@@ -91,7 +92,7 @@ async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkey
     steps: list[str] = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)  # type: ignore[assignment]
+        is_over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
             steps.append("others")

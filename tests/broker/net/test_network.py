@@ -24,7 +24,8 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
@@ -164,7 +165,7 @@ def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
     turns = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)  # type: ignore[assignment]
+        is_over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
             turns.append(1)

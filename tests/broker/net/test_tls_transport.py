@@ -25,7 +25,7 @@ from kafkalog_broker.net.network import Network
 from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES
 from kafkalog_broker.net.tls_turns import TlsTurns
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.security.listener_tls import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.testing_support.certificate_authority import Issued

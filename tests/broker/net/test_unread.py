@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.unread_responses import UNREAD_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 

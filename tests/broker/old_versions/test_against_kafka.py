@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

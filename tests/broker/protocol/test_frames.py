@@ -16,9 +16,10 @@ from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersi
 from kafkalog_broker.protocol import frames
 from kafkalog_broker.protocol.api_messages import api_name, request_class, response_class
 from kafkalog_broker.protocol.client_messages import encode_client_request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,

@@ -15,6 +15,7 @@ from kio.static.constants import EntityType
 
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_messages import writer as our_writer
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import EpochEnd, FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.metadata_messages import NodeEndpoint, PartitionMetadata, TopicMetadata
@@ -24,7 +25,7 @@ from kafkalog_broker.protocol.produce_messages import (
     RecordError,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.transaction_index import AbortedTransaction

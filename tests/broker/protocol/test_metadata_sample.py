@@ -10,9 +10,10 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_messages import ZERO_ID, NodeEndpoint, PartitionMetadata, TopicMetadata
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 
 HOST = "vagrant-ubuntu-precise-64"

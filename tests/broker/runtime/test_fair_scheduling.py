@@ -151,15 +151,15 @@ async def test_a_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
 @in_a_loop
 async def test_a_turn_is_over_when_its_time_is_used_up(time: Time) -> None:
     own = TimeSlice()
-    assert not own.over
+    assert not own.is_over
     time.now += FIRST_S
-    assert own.over
+    assert own.is_over
     await own.next()
-    assert not own.over
+    assert not own.is_over
     time.now += TURN_S - STEP_S
-    assert not own.over
+    assert not own.is_over
     time.now += 2 * STEP_S
-    assert own.over
+    assert own.is_over
 
 
 @in_a_loop

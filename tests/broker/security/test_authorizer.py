@@ -14,7 +14,8 @@ from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.security import authorizer as authorizer_module
 from kafkalog_broker.security.acl import Acl, AclFilter, Pattern, normal_host
 from kafkalog_broker.security.acl_store import FILE, AclStore, acl_file

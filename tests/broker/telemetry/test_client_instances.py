@@ -14,7 +14,8 @@ import pytest
 
 from kafkalog_broker.admin import client_metrics_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.telemetry import client_instances
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from tests.broker.api.helpers.admin_scenario import CLIENT_METRICS, SET, change, incremental

@@ -13,8 +13,9 @@ from kafkalog_broker.api import load_all
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World

@@ -98,7 +98,7 @@ def test_every_partition_is_looked_at_once_and_others_have_their_turn_in_between
     turns: list[int] = []
 
     class Short(list_offsets.TimeSlice):  # type: ignore[name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)

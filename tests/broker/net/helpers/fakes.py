@@ -15,7 +15,7 @@ from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listening_socket import bind_listener
 from kafkalog_broker.net.network import Network
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:
