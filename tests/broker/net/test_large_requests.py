@@ -1,4 +1,4 @@
-"""Large requests wait undecoded for room, in the order in which they came."""
+"""Large requests wait undecoded for memory, in order of arrival."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.broker.net.helpers.fakes import in_a_loop, settle
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an API that answers at once", "one that may wait for others"])
 @in_a_loop
-async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+async def test_large_requests_are_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
     monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     if waits:

@@ -75,7 +75,7 @@ class Client:
         return self.made._writer._muted is not None
 
     def unmute(self) -> None:
-        """As if the time were over: these tests do not wait."""
+        """End the mute at once, without a wait for its time."""
         self.made._writer.unmute()
 
 
@@ -199,7 +199,7 @@ def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -
 
 
 class DeniedAccess:
-    """Whoever asks may do nothing with the topic "secret", nor see it."""
+    """Access that denies every operation on the topic "secret", DESCRIBE included."""
 
     def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         return ErrorCode.topic_authorization_failed if name == "secret" else ErrorCode.none

@@ -15,7 +15,7 @@ from kafkalog_broker.testing_support.client_requests import ask
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.api.helpers.admin_scenario import SET, change, incremental
 from tests.broker.api.helpers.plain_entities import request_entity
-from tests.broker.old_versions.helpers.old_client import OldClient, over, whole
+from tests.broker.old_versions.helpers.old_client import OldClient, connect_over_network, whole
 from tests.broker.remote.helpers.tiered_broker import configs, local_logs, wait_until
 from tests.broker.share.helpers.share_script import earliest
 from tests.log.helpers.plain_decoder import decode_batches
@@ -52,7 +52,7 @@ COMMITTED = [value for number, value in enumerate(VALUES) if number // 10 % 3 !=
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_clients_of_old_fetches_read_them(broker: RunningBroker, version: int) -> None:
-    client, offset = OldClient(over(broker.host, broker.port)), 0
+    client, offset = OldClient(connect_over_network(broker.host, broker.port)), 0
     found: list[bytes | None] = []
     while len(found) < len(COMMITTED):
         fetched = client.fetch(version, "orders", offset, wait=1000)

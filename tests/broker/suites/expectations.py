@@ -1,4 +1,4 @@
-"""What is expected of every test of a suite, and what is told when it comes otherwise.
+"""Expected outcomes of the tests of a suite, and the differences from the actual ones.
 
 One file a suite, expected/<suite>.toml: a table `reasons` (a name and a sentence), and a table `tests` with "passed",
 "failed: <reason>" or "skipped: <reason>" for each test.
@@ -34,7 +34,7 @@ class Expectations:
 
 
 def load(suite: str) -> Expectations:
-    """What is expected of a suite. Raises BadExpectations."""
+    """Load the expectations of a suite. Raises BadExpectations."""
     path = EXPECTED / f"{suite}.toml"
     if not path.exists():
         return Expectations({}, {})

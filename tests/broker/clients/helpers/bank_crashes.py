@@ -1,4 +1,4 @@
-"""The bank under kill -9: the load, and what every reader must see of it."""
+"""The bank under kill -9: the load, and checks of what every reader sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMITS = 20
 
 
 def opened(directory: Path) -> RunningBroker:
-    """A bank nobody has come to yet."""
+    """Create the topics of a bank without transfers."""
     broker = RunningBroker(directory / "data", bank.PROPERTIES)
     broker.start()
     broker.create_topic(bank.TOPIC, bank.PARTITIONS)
@@ -76,7 +76,7 @@ def rounds_of_crashes(
 
 
 def wait_for_reads(live: bank.LiveReads, reads: int) -> None:
-    """So that reads there are, before and after each kill."""
+    """Wait for further live reads, so that there are reads before and after each kill."""
 
     def there() -> bool:
         assert live.failed == []
@@ -93,13 +93,13 @@ def wait_for(reached: Callable[[], bool], otherwise: str) -> None:
 
 
 def is_load(tellers: list[bank.Teller]) -> bool:
-    """Whether there is enough to be right or wrong about; a teller that has failed is not waited for."""
+    """Return whether there are enough transfers for a check, or a teller has failed."""
     ways = sum((Counter(teller.outcomes.ways) for teller in tellers), start=Counter[str]())
     return (ways["commit"] > COMMITS and ways["abort"] > 0) or any(teller.failed for teller in tellers)
 
 
 def audit(broker: RunningBroker, outcomes: list[bank.Outcomes]) -> None:
-    """Every reader sees the same, and it is right."""
+    """Assert that all readers see the same transfers, and that these are the committed ones."""
     ways = sum((told.ways for told in outcomes), start=Counter[str]())
     assert ways["commit"] > COMMITS, ways
     assert ways["abort"] > 0, ways
