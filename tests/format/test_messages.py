@@ -57,7 +57,7 @@ def _field(field: Field) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("head", INTERNAL, ids=lambda head: head.name)
 @settings(max_examples=examples(10))
 @given(data=st.data())
-def test_a_message_is_read_as_it_was_written_and_damage_is_malformed(head: Any, data: st.DataObject) -> None:
+def test_message_round_trips_and_damage_is_an_error(head: Any, data: st.DataObject) -> None:
     found = message(head.name)
     prefix, version = data.draw(st.sampled_from(sorted(found.version_by_prefix.items())))
     values = data.draw(values_of(struct_of(definition(head), version)))
@@ -97,12 +97,12 @@ def test_defaults_of_tagged_fields_are_not_written() -> None:
     assert value.encode((5, 7, "m", 9, -1, UUID(int=1))).endswith(b"\1\0\x10" + UUID(int=1).bytes)
 
 
-def test_a_text_that_is_longer_than_its_length_can_say_is_refused() -> None:
+def test_string_too_long_for_its_length_field_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="32768 bytes of text, at most 32767 fit"):
         message("OffsetCommitKey").encode(("g" * 32_768, "t", 0))
 
 
-def test_unknown_types_and_versions_are_told_apart_from_damage() -> None:
+def test_unknown_types_and_versions_are_distinguished_from_damage() -> None:
     assert decode_key("__consumer_offsets", b"\x01\x00") is None
     with pytest.raises(UnsupportedFormat, match="OffsetCommitValue of version 5, expected 0 to 4"):
         message("OffsetCommitValue").decode(b"\0\5")
@@ -111,7 +111,7 @@ def test_unknown_types_and_versions_are_told_apart_from_damage() -> None:
     assert decode_key("__consumer_offsets", b"\0\2\0\1g") == (2, ("g",))
 
 
-def test_tags_must_rise() -> None:
+def test_tags_must_increase() -> None:
     value = message("OffsetCommitValue").encode((5, 7, "m", 9, -1, None))
     with pytest.raises(CorruptLog, match="tag 3 follows tag 3"):
         message("OffsetCommitValue").decode(value[:-1] + b"\2\3\0\3\0")
@@ -125,7 +125,7 @@ def test_every_negative_length_in_a_record_is_null_as_in_kafka(length: int) -> N
         message("ConsumerProtocolAssignment").read[0](struct.pack(">i", length), 0)
 
 
-def test_a_traceback_shows_the_line_of_the_generated_reader() -> None:
+def test_traceback_shows_the_line_of_the_generated_reader() -> None:
     try:
         message("OffsetCommitValue").write[4]((1, "no number", "m", 9, -1, None))
     except struct.error as error:
@@ -133,7 +133,7 @@ def test_a_traceback_shows_the_line_of_the_generated_reader() -> None:
     assert re.search(r'File "<kafkalog: writer, OffsetCommitValue version 4>", line 3, in write\n +out \+= pack', text)
 
 
-def test_parts_without_a_definition() -> None:
+def test_primitive_fields_are_read_without_a_definition() -> None:
     assert read_compact_string(compact_string("täglich") + b"more", 0) == ("täglich", 9)
     assert read_unsigned_varint(b"\x80\x01", 0) == (128, 2)
     assert read_tagged_fields(b"\2\0\1a\5\0", 0) == ({0: b"a", 5: b""}, 6)

@@ -30,7 +30,7 @@ def told(*roots: Path, tier: TierOptions = WITH_KEY) -> list[str]:
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
 @pytest.mark.parametrize("with_local", [False, True])
-def test_golden_tiers_are_without_an_error(cluster: GoldenCluster, with_local: bool) -> None:
+def test_golden_tiers_have_no_error(cluster: GoldenCluster, with_local: bool) -> None:
     roots = [cluster.data, cluster.remote] if with_local else [cluster.remote]
     result = check_log_dirs(roots, records=True)
     assert result.findings.errors == 0
@@ -48,7 +48,7 @@ def test_golden_tiers_are_without_an_error(cluster: GoldenCluster, with_local: b
 
 
 @pytest.mark.parametrize("mode", AivenMode)
-def test_aivens_trees_are_without_an_error(mode: AivenMode, tmp_path: Path) -> None:
+def test_aiven_trees_have_no_error(mode: AivenMode, tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, mode, 3000, topic="transactions")
     result = check_log_dirs([CLEAN.data, root], tier=WITH_KEY)
     assert (result.findings.errors, result.findings.notes) == (0, 0)
@@ -167,7 +167,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("damage", TABLE, ids=lambda damage: damage.name)
-def test_each_damage_is_told(damage: Damage, tmp_path: Path) -> None:
+def test_damage_of_a_tier_is_reported_with_its_path(damage: Damage, tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path / "tier", damage.mode, 3000, topic="headers")
     assert told(root) == []
     damage.do(sorted(root.rglob("*.rsm-manifest")))
@@ -176,7 +176,7 @@ def test_each_damage_is_told(damage: Damage, tmp_path: Path) -> None:
     assert [line for line in found if damage.says in line and f"{damage.path}" in line], lines
 
 
-def test_a_key_that_is_not_given_is_told_once_a_segment(tmp_path: Path) -> None:
+def test_missing_key_is_reported_once_per_segment(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     lines = told(root, tier=TierOptions())
     assert lines
@@ -184,7 +184,7 @@ def test_a_key_that_is_not_given_is_told_once_a_segment(tmp_path: Path) -> None:
     assert len(lines) <= 2 * len(list(root.rglob("*.rsm-manifest")))
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_command_reports_damage_of_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     option = ["--option", f"{KEY_OPTION}={KEYS / 'one.pem'}"]
     assert main([*option, "--option", "layout=aiven", str(root)]) == OK

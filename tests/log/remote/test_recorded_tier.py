@@ -52,7 +52,9 @@ ALL = consumed(CLEAN, TOPIC)
 
 @layouts
 @pytest.mark.parametrize("moved", [0, 3, 100])
-def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[str, str], moved: int) -> None:
+def test_log_directory_path_alone_reads_local_and_remote_segments(
+    tmp_path: Path, properties: dict[str, str], moved: int
+) -> None:
     log = MovingLog(tmp_path, TOPIC, properties)
     log.move(moved)
     for committed in (False, True):
@@ -63,7 +65,7 @@ def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[s
 
 @layouts
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_segments_that_move_while_they_are_read(
+def test_segments_moved_during_a_read_are_read_once(
     tmp_path: Path, properties: dict[str, str], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each one when it is about to be opened, and others with it."""
@@ -80,7 +82,7 @@ def test_segments_that_move_while_they_are_read(
     assert not log.segments
 
 
-def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
+def test_planned_task_reads_segments_moved_since(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     partition = LogDirs.open(log.data).locations[TOPIC, 0].open()
     task = partition.location_for(0, partition.log_end_offset)
@@ -88,20 +90,20 @@ def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
     assert rows_of(task.open()) == ALL
 
 
-def test_what_is_all_on_disk_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fully_local_log_sends_no_remote_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.list_segments", pytest.fail)
     assert rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY)) == ALL
 
 
-def test_layout_broker_reads_the_disk_alone(tmp_path: Path) -> None:
+def test_layout_broker_reads_only_local_segments(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     log.move(3)
     rows = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions.of({"layout": "broker"})))
     assert rows == [row for row in ALL if row["offset"] >= log.segments[0].start_offset]
 
 
-def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) -> None:
+def test_missing_remote_storage_is_an_error(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     log.move(3)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
@@ -109,7 +111,7 @@ def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) 
         opened(log.data, topic=TOPIC, tier=WITH_KEY)
 
 
-def test_the_file_holds_no_secret_and_is_read_again() -> None:
+def test_recorded_file_contains_no_secret_and_round_trips() -> None:
     secret = "s3cr3t-access-key"
     given = {
         **S3,
@@ -164,18 +166,18 @@ def test_key_pair_of_new_segments_is_the_configured_one(key_id: str) -> None:
         ({CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.storage.root": "/x"}, "unknown option 'rsm.config.storage.root'"),
     ],
 )
-def test_properties_that_cannot_be_used(given: dict[str, str], message: str) -> None:
+def test_invalid_storage_properties_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message) as refused:
         RemoteStorageOptions.of(given, "/tier")
     assert not any(secret in str(refused.value) for secret in ("pw", "abc"))
 
 
-def test_a_folder_has_to_be_named() -> None:
+def test_storage_without_a_folder_is_refused() -> None:
     with pytest.raises(OptionError, match=r"rsm.config.storage.root is missing"):
         RemoteStorageOptions.of({})
 
 
-def test_check_looks_at_both(tmp_path: Path) -> None:
+def test_check_covers_local_and_remote_segments(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {"rsm.config.compression.enabled": "true"})
     log.move(4)
     result = check_log_dirs([log.data])
@@ -186,7 +188,7 @@ def test_check_looks_at_both(tmp_path: Path) -> None:
     assert check_log_dirs([log.data]).findings.kept
 
 
-def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S3Server) -> None:
+def test_bucket_is_read_with_the_readers_credentials(tmp_path: Path, s3: S3Server) -> None:
     properties = {
         **S3,
         "rsm.config.storage.s3.bucket.name": "tier",
@@ -206,9 +208,7 @@ def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S
 
 
 @pytest.mark.parametrize("content", [None, b"", b"damaged"], ids=["missing", "empty", "damaged"])
-def test_remote_segments_of_a_partition_without_a_readable_topic_id_are_not_left_out_silently(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_unreadable_topic_id_is_an_error_for_remote_segments(tmp_path: Path, content: bytes | None) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     metadata = log.data / f"{TOPIC}-0" / "partition.metadata"
     if content is None:

@@ -48,7 +48,7 @@ def written(mode: AivenMode, chunk_size: int = 1000) -> tuple[SegmentManifest, d
 
 @modes
 @pytest.mark.parametrize("chunk_size", [1, 7, 999, 1000, len(LOG) - 1, len(LOG), len(LOG) + 1])
-def test_a_segment_comes_back(mode: AivenMode, chunk_size: int) -> None:
+def test_segment_round_trips_in_every_mode(mode: AivenMode, chunk_size: int) -> None:
     files = FILES if chunk_size > 1 else {**FILES, RemoteFile.LOG: LOG[:300]}
     _, objects = segment_objects(segment(0, 499), files, mode, chunk_size)
     manifest = parse_manifest(objects[RemoteFile.MANIFEST])
@@ -65,7 +65,7 @@ def test_a_segment_comes_back(mode: AivenMode, chunk_size: int) -> None:
         assert codec.decode_index(stored, place) == files[file]
 
 
-def test_a_plain_object_is_the_segment() -> None:
+def test_plain_object_equals_the_segment() -> None:
     manifest, objects = written(AivenMode.PLAIN)
     assert objects[RemoteFile.LOG] == LOG
     assert manifest.is_plain
@@ -93,7 +93,7 @@ def test_encryption_is_aes_256_gcm_with_the_iv_in_front() -> None:
         assert codec.decode_chunk(stored, Chunk(0, 0, len(plain), 0, len(stored))) == plain
 
 
-def test_the_key_ring_must_have_the_key() -> None:
+def test_key_ring_must_have_the_key() -> None:
     manifest, _ = written(AivenMode.ENCRYPTED)
     with pytest.raises(KeyNotGiven, match=r"tiered\.encryption\.key\.one"):
         ChunkCodec.of(manifest, None)
@@ -103,7 +103,7 @@ def test_the_key_ring_must_have_the_key() -> None:
     assert ChunkCodec.of(plain, None).cipher is None
 
 
-def test_a_codec_shows_neither_key_nor_aad() -> None:
+def test_codec_shows_neither_key_nor_aad() -> None:
     manifest, _ = written(AivenMode.ENCRYPTED)
     assert repr(ChunkCodec.of(manifest, RING)) == "ChunkCodec(compressed=False)"
 
@@ -135,7 +135,7 @@ def test_damage_names_object_chunk_and_position(mode: AivenMode) -> None:
             replace(codec, encryption=replace(codec.encryption, aad=b"other")).decode_chunk(stored, chunk)
 
 
-def test_a_chunk_in_anothers_place_is_noticed_by_its_size_only() -> None:
+def test_swapped_chunk_is_detected_only_by_its_size() -> None:
     """All chunks have one AAD: the plugin does not bind them to their places. The records' CRCs and offsets do."""
     manifest, objects = written(AivenMode.ENCRYPTED)
     codec = ChunkCodec.of(manifest, RING)
@@ -163,12 +163,12 @@ def chunk_of(stored: bytes, original_size: int) -> Chunk:
         (b"\x28", 1000, "cannot be decompressed"),
     ],
 )
-def test_a_frame_gives_what_went_into_it_and_no_more(stored: bytes, size: int, text: str) -> None:
+def test_zstd_frame_round_trips_within_its_size(stored: bytes, size: int, text: str) -> None:
     with pytest.raises(CorruptChunk, match=text):
         ChunkCodec(True).decode_chunk(stored, chunk_of(stored, size))
 
 
-def test_a_frame_without_its_size_is_read() -> None:
+def test_frame_without_its_size_is_read() -> None:
     stored = zstandard.ZstdCompressor(write_content_size=False).compress(LOG)
     assert ChunkCodec(True).decode_chunk(memoryview(stored), chunk_of(stored, len(LOG))) == LOG
 
@@ -187,7 +187,7 @@ def part_of(stored: bytes, begin: int, end: int, size: int = len(DATA)) -> bytes
 
 @pytest.mark.parametrize("begin", [0, 1, 262_143, 262_144, 262_145, 600_000, len(DATA) - 1])
 @pytest.mark.parametrize("size", [1, 1000, len(DATA)])
-def test_part_of_a_chunk_is_its_bytes(begin: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_a_chunk_equals_its_bytes(begin: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_codec, "PART_READ", 100_000)
     end = min(begin + size, len(DATA))
     assert part_of(zstandard.compress(DATA), begin, end) == DATA[begin:end]
@@ -208,7 +208,7 @@ def test_part_up_to_the_end_of_a_damaged_chunk_is_an_error(stored: bytes, size: 
     assert (caught.value.path, caught.value.position) == ("o.log", 7)
 
 
-def test_encrypted_bytes_that_are_too_few() -> None:
+def test_too_few_encrypted_bytes_are_an_error() -> None:
     manifest, _ = written(AivenMode.ENCRYPTED)
     codec = ChunkCodec.of(manifest, RING)
     with pytest.raises(CorruptChunk, match="27 stored bytes, fewer than the 28 bytes"):

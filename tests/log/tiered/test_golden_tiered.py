@@ -57,7 +57,7 @@ def remote_segments(cluster: GoldenCluster, topic: str, partition: int) -> list[
 
 
 @clusters
-def test_every_event_is_what_kafkas_formatter_prints(cluster: GoldenCluster) -> None:
+def test_events_equal_those_of_kafkas_formatter(cluster: GoldenCluster) -> None:
     formatted = cluster.formatted_events()
     values = cluster.event_values()
     assert values.keys() <= formatted.keys()  # after the copy was taken the killed cluster was started again
@@ -89,7 +89,7 @@ def test_every_event_is_what_kafkas_formatter_prints(cluster: GoldenCluster) -> 
             assert (said["kind"], uuid_to_text(event.segment_id)) == ("RemoteLogSegmentMetadataUpdate", said["id"])
 
 
-def test_the_events_are_of_all_kinds_and_states() -> None:
+def test_golden_events_include_all_kinds_and_states() -> None:
     events = [decode_event(value) for value in CLEAN.event_values().values()]
     assert {type(event) for event in events} == {SegmentEvent, SegmentUpdate}  # Kafka 4.3 writes no other
     assert {event.state for event in events} == set(RemoteSegmentState)
@@ -100,18 +100,18 @@ def test_the_events_are_of_all_kinds_and_states() -> None:
 
 
 @clusters
-def test_events_follow_from_each_other(cluster: GoldenCluster) -> None:
+def test_golden_events_are_valid_state_transitions(cluster: GoldenCluster) -> None:
     assert cluster.state().invalid_transitions == 0
 
 
 @clusters
-def test_every_key_is_of_the_layout(cluster: GoldenCluster) -> None:
+def test_golden_keys_match_the_layout(cluster: GoldenCluster) -> None:
     keys = [key for key, _ in cluster.listing()]
     assert sum(len(objects.objects) for objects in objects_of(cluster).values()) == len(keys)
 
 
 @clusters
-def test_readable_segments_are_whole_and_as_long_as_said(cluster: GoldenCluster) -> None:
+def test_readable_segments_are_complete_with_the_recorded_size(cluster: GoldenCluster) -> None:
     objects = objects_of(cluster)
     named = set()
     for segments in cluster.readable().values():
@@ -132,7 +132,7 @@ def test_readable_segments_are_whole_and_as_long_as_said(cluster: GoldenCluster)
     assert bool(not_readable) is (cluster is KILLED)
 
 
-def test_a_copy_that_was_cut_short_is_not_readable() -> None:
+def test_incomplete_copy_is_not_readable() -> None:
     (unfinished,) = [found for found in objects_of(KILLED).values() if found.missing_files]
     assert RemoteFile.PRODUCER_SNAPSHOT in unfinished.missing_files  # the last file
     key = (unfinished.partition, unfinished.segment_id)
@@ -173,7 +173,9 @@ def walk_of(cluster: GoldenCluster, topic: str, partition: int) -> LineageMerge:
 
 
 @partitions
-def test_local_and_remote_together_hold_what_consumers_read(cluster: GoldenCluster, topic: str, partition: int) -> None:
+def test_local_and_remote_segments_hold_the_consumers_records(
+    cluster: GoldenCluster, topic: str, partition: int
+) -> None:
     walk = walk_of(cluster, topic, partition)
     said, rows = cluster.said(topic, partition), cluster.records(topic, partition)
     assert walk.holes == ()
@@ -209,7 +211,7 @@ def aborted_by_index(walk: LineageMerge, piece: LogPiece, upper: int) -> list[Ab
     return found
 
 
-def test_remote_transaction_indexes_hide_what_read_committed_hides() -> None:
+def test_remote_transaction_indexes_list_the_aborted_transactions() -> None:
     walk = walk_of(CLEAN, "transactions", 0)
     committed = {row["offset"] for row in CLEAN.records("transactions", 0) if row["committed"]}
     checked = hidden = 0
@@ -235,7 +237,7 @@ def test_remote_transaction_indexes_hide_what_read_committed_hides() -> None:
     assert len(spans) > 3
 
 
-def test_a_topic_created_again_is_read_by_its_id() -> None:
+def test_recreated_topic_is_read_by_its_id() -> None:
     segments = remote_segments(CLEAN, "recreated", 0)
     ids = {segment.partition.topic_id for segment in segments}
     living = CLEAN.topic_id("recreated", 0)
@@ -265,7 +267,7 @@ def test_local_segments_are_preferred() -> None:
     assert len(walk.excluded) >= 3
 
 
-def test_segments_of_leaders_in_turns_are_one_log() -> None:
+def test_segments_of_alternating_leaders_are_one_log() -> None:
     """Kafka 4.3 went on where the leader before it had come to; overlaps are in test_lineage_merge."""
     segments = remote_segments(LEADERS, "leaders", 0)
     assert len(LEADERS.leader_epochs("leaders", 0)) >= 4
@@ -285,7 +287,7 @@ def test_segments_of_leaders_in_turns_are_one_log() -> None:
     assert ExclusionReason.OTHER_NEXT_EPOCH in reasons
 
 
-def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:
+def test_deleted_topic_has_no_segment() -> None:
     states = {
         event.state
         for event in map(decode_event, CLEAN.event_values().values())
@@ -296,7 +298,7 @@ def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:
 
 
 @partitions
-def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluster, topic: str, partition: int) -> None:
+def test_lineage_is_the_leader_epochs_of_the_newest_segment(cluster: GoldenCluster, topic: str, partition: int) -> None:
     """Without the log directory: what is remote is found again from what is remote."""
     topic_id = cluster.topic_id(topic, partition)
     segments = [part for part in remote_segments(cluster, topic, partition) if part.partition.topic_id == topic_id]
@@ -313,7 +315,9 @@ def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluste
 
 @pytest.mark.parametrize("mode", AivenMode)
 @pytest.mark.parametrize("chunk_size", [700, 4096, 1 << 20])
-def test_the_same_segments_in_aivens_layout(mode: AivenMode, chunk_size: int, tmp_path: Path) -> None:
+def test_segments_in_aivens_layout_equal_the_local_tiered_ones(
+    mode: AivenMode, chunk_size: int, tmp_path: Path
+) -> None:
     segments = remote_segments(CLEAN, "transactions", 0)[:4] + remote_segments(CLEAN, "codecs", 0)[:2]
     write_tree(CLEAN.remote, segments, tmp_path, mode, chunk_size, "some/prefix-")
     found = {part.segment_id: part for part in objects_below(tmp_path, Layout.AIVEN, "some/prefix-")}

@@ -21,20 +21,20 @@ def wrapped(file: str, key_id: str = "one") -> SegmentEncryption:
     return SegmentEncryption(key_id, (KEYS / file).read_bytes(), b"")
 
 
-def test_what_openssl_wrapped_is_unwrapped() -> None:
+def test_key_wrapped_by_openssl_is_unwrapped() -> None:
     """PKCS#8 as text, and PKCS#1 with a larger modulus as a path."""
     ring = KeyRing({"one": ONE, "two": str(KEYS / "two.pem")})
     assert ring.unwrap_data_key(wrapped("data.key.one")) == DATA_KEY
     assert ring.unwrap_data_key(wrapped("data.key.two", "two")) == DATA_KEY
 
 
-def test_the_key_is_chosen_by_its_id() -> None:
+def test_key_is_chosen_by_its_id() -> None:
     ring = KeyRing({"old": TWO, "new": ONE})
     assert ring.unwrap_data_key(wrapped("data.key.one", "new")) == DATA_KEY
     assert ring.unwrap_data_key(wrapped("data.key.two", "old")) == DATA_KEY
 
 
-def test_a_ring_travels_to_workers() -> None:
+def test_key_ring_survives_pickling() -> None:
     ring = pickle.loads(pickle.dumps(KeyRing({"one": ONE})))
     assert ring == KeyRing({"one": ONE})
     assert ring.unwrap_data_key(wrapped("data.key.one")) == DATA_KEY
@@ -51,7 +51,7 @@ def secrets() -> list[str]:
     return [line for pem in (ONE, TWO) for line in pem.splitlines()[1:-1]]
 
 
-def test_nothing_shows_a_key() -> None:
+def test_key_appears_in_no_text() -> None:
     ring = KeyRing({"one": ONE, "two": TWO})
     ring.unwrap_data_key(wrapped("data.key.one"))
     assert repr(ring) == str(ring) == "KeyRing(['one', 'two'])"
@@ -105,7 +105,7 @@ def test_nothing_shows_a_key() -> None:
         ({"one": (KEYS / "elliptic.pem").read_text()}, wrapped("data.key.one"), OptionError, "not a private RSA key"),
     ],
 )
-def test_what_does_not_fit_is_said_without_a_secret(
+def test_wrong_key_is_reported_without_a_secret(
     keys: dict[str, str], encryption: SegmentEncryption, error: type[KafkalogError], text: str
 ) -> None:
     with pytest.raises(error, match=text) as caught:
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_said_without_a_secret(
     assert not [secret for secret in secrets() if secret in shown]
 
 
-def test_every_flipped_bit_of_a_wrapped_key_is_noticed() -> None:
+def test_every_flipped_bit_of_a_wrapped_key_is_detected() -> None:
     ring = KeyRing({"one": ONE})
     good = (KEYS / "data.key.one").read_bytes()
     for at in range(0, len(good), 16):

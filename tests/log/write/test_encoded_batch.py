@@ -10,7 +10,7 @@ from tests.log.helpers.plain_decoder import decode_log
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)
-def test_batches_of_a_golden_log_have_the_facts_of_the_oracle(log: GoldenLog) -> None:
+def test_golden_batches_have_the_header_fields_of_the_oracle(log: GoldenLog) -> None:
     for path in log.segments():
         data = path.read_bytes()
         found = list(split_batches(data))
@@ -25,7 +25,7 @@ def test_batches_of_a_golden_log_have_the_facts_of_the_oracle(log: GoldenLog) ->
 
 
 @pytest.mark.parametrize("log", golden_logs(topic="transactions", crashed=False), ids=str)
-def test_a_transaction_marker_has_the_bytes_that_kafka_wrote(log: GoldenLog) -> None:
+def test_transaction_marker_equals_kafkas_bytes(log: GoldenLog) -> None:
     seen = set()
     for path in log.segments():
         data = path.read_bytes()
@@ -46,7 +46,7 @@ def test_a_transaction_marker_has_the_bytes_that_kafka_wrote(log: GoldenLog) -> 
     assert seen == {ControlType.ABORT, ControlType.COMMIT}
 
 
-def test_only_commit_and_abort_end_a_transaction() -> None:
+def test_only_commit_and_abort_are_transaction_markers() -> None:
     with pytest.raises(ValueError, match="ABORT or COMMIT"):
         control_batch(ControlType.LEADER_CHANGE, 0, 0, producer_id=1, producer_epoch=0, coordinator_epoch=0)
 
@@ -61,6 +61,6 @@ def test_batches_cut_short_are_refused_with_their_position() -> None:
         assert caught.value.position == (0 if cut < first.size else first.size)
 
 
-def test_an_unknown_magic_is_refused() -> None:
+def test_unknown_magic_is_refused() -> None:
     with pytest.raises(UnsupportedFormat):
         list(split_batches(bytes(7) + b"\x01" + (100).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(100)))

@@ -39,9 +39,7 @@ BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
         (BEGUN, {"last_offset": 99}, True),
     ],
 )
-def test_a_segment_is_rolled_when_kafka_would_roll_it(
-    state: dict[str, Any], batch: dict[str, int], expected: bool
-) -> None:
+def test_segment_is_rolled_as_in_kafka(state: dict[str, Any], batch: dict[str, int], expected: bool) -> None:
     header = parse_header(bytes(8) + bytes([0, 0, 0, 49]) + bytes(4) + bytes([2]) + bytes(44), 0, 0)
     assert header.size == 61
     header = header._replace(**({"last_offset": 120, "max_timestamp": 5000} | batch))
@@ -53,7 +51,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, topic="segments", crashed=False), ids=str)
-def test_replaying_a_golden_partition_gives_kafkas_directory(log: GoldenLog, tmp_path: Path) -> None:
+def test_replayed_golden_partition_equals_kafkas_directory(log: GoldenLog, tmp_path: Path) -> None:
     """Segments rolled at the same offsets, logs, both indexes, empty producer snapshots: every byte of every file."""
     with LogWriter(tmp_path / "p", segment_bytes=64 * 1024) as writer:
         for path in log.segments():
