@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.cli import cat
-from kafkalog_spark.cli.cat_options import CatOptions, Start, bounds_of, parse_time_ms, record_predicate
+from kafkalog_spark.cli.cat_options import CatOptions, Start, parse_bounds, parse_time_ms, record_predicate
 from kafkalog_spark.cli.cat_reader import CatReader
 from kafkalog_spark.cli.record_format import RecordFormat
 from kafkalog_spark.cli.record_json import json_text
@@ -166,14 +166,14 @@ def test_unknown_token_is_refused_before_listing(tmp_path: Path, printed: Printe
 
 
 def test_offset_and_timestamp_arguments_are_parsed() -> None:
-    assert bounds_of([]) == (Start("beginning"), None)
-    assert bounds_of(["end"]) == (Start("end"), None)
-    assert bounds_of(["-10"]) == (Start("tail", 10), None)
-    assert bounds_of(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
-    assert bounds_of(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
+    assert parse_bounds([]) == (Start("beginning"), None)
+    assert parse_bounds(["end"]) == (Start("end"), None)
+    assert parse_bounds(["-10"]) == (Start("tail", 10), None)
+    assert parse_bounds(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
+    assert parse_bounds(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
     assert parse_time_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
-        bounds_of([str(2**64)])
+        parse_bounds([str(2**64)])
     assert record_predicate(None, None, None, None, "a=b=c") == RecordPredicate(header_name=b"a", header_value=b"b=c")
     assert record_predicate(None, None, None, None, "a") == RecordPredicate(header_name=b"a")
     assert record_predicate(None, None, None, None, None) == EVERY_RECORD
@@ -213,7 +213,7 @@ def test_json_of_messages_without_a_timestamp_omits_it(tmp_path: Path, printed: 
 def test_follow_prints_appended_records(tmp_path: Path) -> None:
     first = batch(0, [V2Record(at, TIME + at, None, b"v") for at in range(5)])
     root = write_segments(tmp_path, {0: first}).parent
-    options = CatOptions(("orders",), (), *bounds_of(["-2"]), ScanRequest(()), None, True)
+    options = CatOptions(("orders",), (), *parse_bounds(["-2"]), ScanRequest(()), None, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("partition", "offset"), errors.append, lambda *_: None)
     steps = iter(range(4))
@@ -245,7 +245,7 @@ def test_follow_stops_at_its_count_and_reports_a_truncated_log(tmp_path: Path) -
 
     one, two, three = (batch(at, [V2Record(at, TIME, None, b"v")]) for at in range(3))
     write(one, two)
-    options = CatOptions(("orders",), (0,), *bounds_of(["end"]), ScanRequest(()), 1, True)
+    options = CatOptions(("orders",), (0,), *parse_bounds(["end"]), ScanRequest(()), 1, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(tmp_path), options, ("offset",), errors.append, lambda *_: None)
     assert list(reader.records()) == []
@@ -264,7 +264,7 @@ def followed(
     root: Path, offset: str, *steps: Callable[[], object], count: int | None = None
 ) -> tuple[list[int], list[str]]:
     """(offsets, what was left out) of --follow; each step is made when there is nothing new."""
-    options = CatOptions(("orders",), (), *bounds_of([offset]), ScanRequest(()), count, True)
+    options = CatOptions(("orders",), (), *parse_bounds([offset]), ScanRequest(()), count, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("offset",), errors.append, lambda *_: None)
     left = iter(steps)

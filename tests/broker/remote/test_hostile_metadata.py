@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata` that no broker wrote: they name no path outside the tier, and stop no start."""
+"""Forged records in `__remote_log_metadata`: they lead to no path outside the tier, and the broker still starts."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_decode_of_a_segment_that_no_broker_copies_is_an_error(odd: RemoteSegmen
 
 
 @pytest.mark.parametrize("kind", ["prefix", "other topic's key"])
-def test_custom_metadata_that_names_objects_of_others_is_refused(tmp_path: Path, kind: str) -> None:
+def test_custom_metadata_with_foreign_object_names_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "tier").mkdir()
     own = segment("orders")
     key = f"secret-{uuid_to_text(FOREIGN_ID)}/0/{own.name}"
@@ -222,7 +222,7 @@ def test_custom_metadata_that_names_objects_of_others_is_refused(tmp_path: Path,
     storage.close()
 
 
-def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Path) -> None:
+def test_folder_storage_neither_deletes_nor_writes_outside_its_root(tmp_path: Path) -> None:
     root, outside = tmp_path / "tier", tmp_path / "tier-outside"
     for directory in (root / "a", outside / "empty"):
         directory.mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Pa
     assert contents(outside) == {"empty": None, "log": b"kept"}
 
 
-def test_indexes_that_a_manifest_says_are_larger_than_any_are_not_fetched(tmp_path: Path) -> None:
+def test_indexes_with_an_implausible_size_in_the_manifest_are_not_fetched(tmp_path: Path) -> None:
     """A sparse object of a terabyte costs nothing to make, and would be read into memory as a whole."""
     storage = RemoteStorage(RemoteStorageOptions.of({}, str(tmp_path / "tier")))
     one = segment("orders")

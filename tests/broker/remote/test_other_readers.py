@@ -1,4 +1,4 @@
-"""Readers of remote segments beside consumers of today: share groups, and clients of Fetch 0 to 3."""
+"""Remote segments read by share groups and by clients of Fetch versions 0 to 3."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COMMITTED = [value for number, value in enumerate(VALUES) if number // 10 % 3 !=
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_clients_of_old_fetches_read_them(broker: RunningBroker, version: int) -> None:
+def test_fetch_versions_1_to_3_return_remote_records(broker: RunningBroker, version: int) -> None:
     client, offset = OldClient(connect_over_network(broker.host, broker.port)), 0
     found: list[bytes | None] = []
     while len(found) < len(COMMITTED):
@@ -81,7 +81,7 @@ def joined(connection: socket.socket, group: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
-def test_a_share_group_is_given_them(broker: RunningBroker, level: str) -> None:
+def test_share_group_receives_remote_records(broker: RunningBroker, level: str) -> None:
     topic_id = read_partition_metadata(broker.log_dir / "orders-0" / "partition.metadata")
     assert topic_id is not None
     expected = VALUES if level == "read_uncommitted" else COMMITTED

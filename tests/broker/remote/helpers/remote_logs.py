@@ -1,4 +1,4 @@
-"""Logs with remote storage in this process: killed at chosen steps, with a store that fails when it is told to."""
+"""Logs with remote storage in this process, with kills at chosen steps and injected storage errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPIC = {
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that it was about to do happens."""
+    """Raised at the step of a kill, so that no further step runs."""
 
 
 class Steps:
@@ -122,11 +122,11 @@ class RemoteLogs:
         await self.manager.start(broker.topic(REMOTE_LOG_METADATA_TOPIC))
 
     async def idle(self) -> None:
-        """Return when nothing is being copied or deleted."""
+        """Wait until no copy or deletion is running."""
         await self.manager.idle()
 
     async def settle(self) -> None:
-        """Copy, delete and let local retention go, until there is nothing to do."""
+        """Run copies, deletions and local retention until none is due."""
         for _ in range(6):
             self.broker.clock.advance(10)
             await self.manager.run_due()
@@ -154,11 +154,11 @@ class RemoteLogs:
         return found
 
     def objects(self) -> set[str]:
-        """Base offsets and ids of all segments with a file in remote storage."""
+        """Return base offsets and IDs of all segments with a file in remote storage."""
         return {path.name[:43] for path in self.remote_dir.rglob("*-*.*") if path.is_file()}
 
     def finished(self) -> set[str]:
-        """The same of those that are finished, by what is known of them."""
+        """Base offsets and IDs of all segments whose copy is finished according to the metadata."""
         return {
             segment.name
             for cache in self.manager.metadata.partitions.values()
@@ -166,7 +166,7 @@ class RemoteLogs:
         }
 
     async def kill(self) -> None:
-        """Nothing more happens; the next RemoteLogs over the directory finds what is there."""
+        """Stop without a clean shutdown; the next RemoteLogs over the directory recovers its files."""
         self.steps.kill_at = -1
         await self.idle()
         self.broker.crash()
