@@ -142,7 +142,7 @@ def test_command_starts_without_packages_of_tests():
 
 
 def serve_until_directories_fail(monkeypatch, directories, failing):
-    """The exit code of a broker of which some log directories fail, and which is asked to stop if one is left."""
+    """Return the exit code of a broker whose log directories fail; if one is left, the broker is stopped."""
 
     start = Server.start
 

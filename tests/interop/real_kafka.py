@@ -176,8 +176,10 @@ def try_tool(
 
 
 def learnt(ask: Callable[[], Any], expected: Any) -> Any:
-    """An answer about what was changed just now, for the caller to compare: asked again until it is as expected, or
-    LEARN_SECONDS are over. A real Kafka's controller answers to a change before its broker knows of it."""
+    """Repeat a request until its response is as expected or LEARN_SECONDS are over; return the last response.
+
+    A real Kafka's controller responds to a change before its broker has applied it.
+    """
     end = time.monotonic() + LEARN_SECONDS
     while (answer := ask()) != expected and time.monotonic() < end:
         time.sleep(0.05)

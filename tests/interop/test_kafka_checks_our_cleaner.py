@@ -115,8 +115,10 @@ def latest(rows: list[dict[str, Any]]) -> dict[object, object]:
 
 
 def check_files(kafka: RealKafka) -> None:
-    """DumpLogSegments, on every file of every partition: it tells what is in it, and nothing that it does not tell of
-    files that Kafka's cleaner has been over."""
+    """Run DumpLogSegments on every file of every partition and assert that it reports no fault.
+
+    Only the messages that it also prints for files of Kafka's own cleaner are allowed.
+    """
     files = [path for topic in (*TOPICS, OFFSETS, STATES) for path in sorted(kafka.partition_dir(topic).iterdir())]
 
     def told(suffix: str, *options: str, topic: str = "") -> list[str]:

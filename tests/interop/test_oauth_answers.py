@@ -103,7 +103,7 @@ def answers(ports: Ports, messages: list[bytes], lifetime: Callable[[float], Any
 
 
 def to_ten_seconds(seconds: float) -> Any:
-    """A session lasts until its token ends, and the other broker is asked a bit later."""
+    """Return a value equal to lifetimes within ten seconds: a session ends with its token, and one broker is later."""
     return pytest.approx(seconds, abs=10)
 
 

@@ -156,7 +156,7 @@ class Records:
 
 
 def outputs(bootstrap: str) -> dict[str, list[tuple[str, str]]]:
-    """(key, value) of what is committed, of each topic by partition and offset."""
+    """Return the committed (key, value) pairs of each topic, by partition and offset."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed",
          "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True}

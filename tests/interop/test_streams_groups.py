@@ -74,7 +74,7 @@ def prepare(port: int) -> None:
 
 
 def told(port: int, call: str) -> list[str]:
-    """What is printed, without what differs by chance, and the code that the tool ends with."""
+    """Return the tool's exit code and its output without values that differ by chance."""
     server = f"127.0.0.1:{port}"
     ran = try_tool(
         "org.apache.kafka.tools.streams.StreamsGroupCommand", "--bootstrap-server", server, *call.split()

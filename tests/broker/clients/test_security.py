@@ -193,7 +193,7 @@ def test_kafka_python_produces_and_consumes(cell: Cell) -> None:
 
 
 def refused(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
-    """A wrong password or token, or no certificate where one is asked for."""
+    """Return settings with a wrong password or token, or without the required client certificate."""
     if cell.mechanism:
         return cell.python(password="x", aio=aio)
     assert cell.broker.security is not None

@@ -51,8 +51,10 @@ def neighbour(broker: RunningBroker) -> Iterator[Neighbour]:
 
 
 def answers(broker: RunningBroker, sent: bytes) -> list[bytes]:
-    """The whole responses to what is sent before the client's side is closed; an AssertionError for a part of one, a
-    TimeoutError when the broker neither answers nor closes."""
+    """Send bytes, close the client's side and return the complete responses.
+
+    Raises AssertionError for a partial response, TimeoutError if the broker neither responds nor closes the connection.
+    """
     data = b""
     with connect(broker) as client:
         try:

@@ -366,8 +366,10 @@ def test_damaged_handshakes_do_not_affect_the_listener(run: Run) -> None:
 
 
 def test_peer_that_requests_key_updates_without_reading_is_closed(run: Run) -> None:
-    """TLS answers a request for new keys by itself; here with bytes that were never asked for, as no client of Python's
-    can ask."""
+    """TLS responds to key update requests by itself.
+
+    Python's client cannot request key updates, so other bytes are written to the broker's TLS object.
+    """
 
     async def test() -> None:
         async with listening(Handler()) as (network, listener):

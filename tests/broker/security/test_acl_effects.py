@@ -36,8 +36,11 @@ def test_metadata_request_creates_a_topic_only_with_create_permission(tmp_path: 
 
 
 def test_deletion_without_describe_permission_does_not_disclose_topics(tmp_path: Path) -> None:
-    """As in ControllerApis.deleteTopics: by name both rights are needed, by id DELETE, and that a name and an id are of
-    one topic is said to who may delete it only. DELETE of the cluster is all of them."""
+    """Matches ControllerApis.deleteTopics: deletion by name needs DESCRIBE and DELETE, by ID only DELETE.
+
+    Only a principal with DELETE learns that a name and an ID belong to the same topic. DELETE on the cluster includes
+    DELETE on all topics.
+    """
     with BrokerInProcess(tmp_path, PROPERTIES) as broker:
         assert broker.broker.authorizer is not None
         broker.broker.authorizer.acls.change(

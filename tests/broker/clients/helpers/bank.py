@@ -62,8 +62,9 @@ class Outcomes:
 
 
 class Teller(threading.Thread):
-    """A transactional producer that transfers at random until it is told to stop: commits, aborts, forgets to end a
-    transaction until it times out, and is fenced by a second producer with its id."""
+    """A transactional producer that makes random transfers until it is stopped: it commits, aborts, lets transactions
+    time out, and is fenced by a second producer with its transactional ID.
+    """
 
     def __init__(self, bootstrap: str, number: int, seed: int) -> None:
         super().__init__(daemon=True)
@@ -330,7 +331,7 @@ def _messages(consumer: Consumer) -> Iterator[Any]:
 
 
 def wait_until_stable(broker: RunningBroker) -> None:
-    """Return when no partition has an open transaction: what nobody ends has timed out."""
+    """Return when no partition has an open transaction; abandoned transactions have then timed out."""
     consumer = {
         level: Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "stable", "isolation.level": level})
         for level in ("read_committed", "read_uncommitted")

@@ -33,9 +33,10 @@ def rounds_of_crashes(
     live: bank.LiveReads | None = None,
     met: Callable[[], bool] = lambda: True,
 ) -> list[bank.Outcomes]:
-    """Tellers work over `rounds` kills, and `live` reads; then all transactions have ended and the broker runs.
+    """Run tellers and `live` reads over `rounds` kills; at the end all transactions have ended and the broker runs.
 
-    The tellers go on until they were a load, and until `met()`: whoever else reads meanwhile has met some of it.
+    The tellers run until there are enough transfers and `met()` is true, so that other readers have seen some
+    transfers.
     """
     moments = random.Random(seed)
     tellers = [bank.Teller(broker.bootstrap, number, seed * 100 + number) for number in range(TELLERS)]

@@ -68,9 +68,9 @@ class Copier:
         self._process = None
 
     def tend(self, *, has_work: bool, serves_since: float) -> None:
-        """Start it again when it has ended, or when it stands still: then kill it first.
+        """Restart the copier if it has ended or makes no progress; in the latter case kill it first.
 
-        `serves_since`: since when there is a broker (time.monotonic); nobody can commit without.
+        serves_since: time (time.monotonic) since which the broker serves; commits are impossible before.
         """
         assert self._process is not None
         code = self._process.poll()
@@ -153,7 +153,7 @@ class Supervisor:
         return {copier.name: copier.log() for copier in self.copiers}
 
     def kill_one(self, chance: random.Random) -> None:
-        """kill -9 of a copier at random; it is started anew at once."""
+        """Kill a random copier with -9; it is restarted at once."""
         with self._lock:
             copier = chance.choice(self.copiers)
             copier.kill()
