@@ -32,8 +32,8 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 
 NOW = 1_700_000_000_000
@@ -93,7 +93,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
         size += sum(len(run.data) for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW))
         params = BatchParams(batch_size=batch_size, codec=codec)
         for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW):
-            for encoded in batches_of(run.data):
+            for encoded in split_batches(run.data):
                 log.append_batch(encoded.data, NOW)
     log.local.roll(NOW)
     log.flush()

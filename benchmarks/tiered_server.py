@@ -18,7 +18,7 @@ from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.checkpoint import EpochEntry, write_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid, write_partition_metadata
 from kafkalog_spark.log.repair.from_tier import write_metadata_topic
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.attacks.probe import Memory, Probe
 from tests.broker.api.helpers.admin_scenario import SET, TOPIC, change, incremental

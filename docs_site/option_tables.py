@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from kafkalog_spark.log.tiered import key_ring, tier_options
+from kafkalog_spark.log.tiered import key_ring
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink import foreign_options as foreign_sink_options
 from kafkalog_spark.sink.options import WRITE_OPTIONS
@@ -22,7 +22,14 @@ PAGES = ("options.md", "sink.md")
 
 _TABLE = re.compile(r"(<!-- options:.*?-->\n).*?(<!-- options end -->)", re.DOTALL)
 _READ_PATTERNS = (
-    (key_ring.KEY_OPTION + "ID", None, tier_options.KEY_OPTION_MEANING),
+    (
+        key_ring.KEY_OPTION + "ID",
+        None,
+        (
+            "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one "
+            "that every worker can read. It is never logged or shown. Ours."
+        ),
+    ),
     (
         "value.*",
         None,

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host, request
 from tests.broker.storage.helpers.kafka_compaction import compacted, compare
 from tests.broker.storage.helpers.stored_logs import NOW, log_config

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.kernels.partitioner import choose_slots
-from kafkalog_spark.log.write.record_encoder import binary_column
+from kafkalog_spark.log.write.arrow_columns import binary_column
 from kafkalog_spark.sink.partitioner import Partitioner
 
 NOTHING_I32, NOTHING_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)

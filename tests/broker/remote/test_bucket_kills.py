@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.cli.check import main as check
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteSegmentState
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState
 from tests.broker.remote.helpers.tiered_broker import configs, consumed, local_logs, s3_properties, wait_until
 from tests.log.repair.test_from_tier import state_in
 from tests.store.buckets import s3_options

@@ -29,8 +29,9 @@ from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransacti
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs, offsets_in
 from tests.broker.storage.helpers.stored_logs import NOW
 
@@ -57,7 +58,7 @@ class Tier:
     def index_records(self, log: bytes) -> None:
         """Store the offsets of all records in `data`, and those of aborted ones in `aborted`."""
         open_transactions: dict[int, set[int]] = {}
-        for data, header in batches_of(log):
+        for data, header in split_batches(log):
             if header.is_control:
                 ended = open_transactions.pop(header.producer_id, set())
                 if control_type(data) == ControlType.ABORT:
@@ -178,7 +179,7 @@ def consumed(chunk: bytes, offset: int, aborted: list[AbortedTransaction]) -> li
     waiting = sorted(aborted, key=lambda one: one.first_offset)
     producers: set[int] = set()
     found: list[int] = []
-    for data, header in batches_of(chunk):
+    for data, header in split_batches(chunk):
         while waiting and waiting[0].first_offset <= header.last_offset:
             producers.add(waiting.pop(0).producer_id)
         if header.is_control:
@@ -306,7 +307,7 @@ def moved(by: int) -> Callable[[Tier], object]:
         change = starts[DAMAGED_SEGMENT + by] - starts[DAMAGED_SEGMENT]
         data = bytearray(tier.path(".log").read_bytes())
         at = 0
-        for batch, header in batches_of(bytes(data)):
+        for batch, header in split_batches(bytes(data)):
             struct.pack_into(">q", data, at, header.base_offset + change)
             at += len(batch)
         tier.path(".log").write_bytes(data)
@@ -429,7 +430,7 @@ def flipped(position: int, bit: int) -> Callable[[bytearray], None]:
 def test_flipped_base_offset_gives_an_error(tier: Tier) -> None:
     data = tier.path(".log").read_bytes()
     positions, at = [], 0
-    for batch, _ in batches_of(data):
+    for batch, _ in split_batches(data):
         positions.append(at)
         at += len(batch)
     for position in (positions[0], positions[len(positions) // 2], positions[-1]):

@@ -22,7 +22,9 @@ from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOption
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogEvent,
@@ -31,9 +33,8 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentUpdate,
     decode_event,
     encode_event,
-    metadata_partition,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.store.interface import FileFacts
 from tests.broker.storage.helpers.hostile_broker import (
     PARTITIONS,
@@ -64,7 +65,7 @@ def event(state: RemoteSegmentState, topic: str, partition: int = 0, **fields: o
 
 HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, int]], str]] = {
     "segments to delete of a topic that is a path": (
-        lambda _: event(DELETING, "../outside/victim"), set(), "'../outside/victim' is no topic's name",
+        lambda _: event(DELETING, "../outside/victim"), set(), "'../outside/victim' is not a valid topic name",
     ),
     "an object key that is a path": (
         lambda _: event(
@@ -72,7 +73,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
         ), set(), "has the object key '../outside/orders'",
     ),
     "a finished segment of a topic that is a path": (
-        lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is no topic's name",
+        lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is not a valid topic name",
     ),
     "the largest partition": (
         lambda _: event(FINISHED, "pwned", 2**31 - 1), set(), "1 partitions of topic pwned .* not restored",
@@ -85,10 +86,10 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
         lambda topic_id: event(FINISHED, "tiered", topic_id=topic_id, end=10**9, epoch=5), {("tiered", 0)},
         "tiered-0 is offline until the next start",
     ),
-    "a topic of dots": (lambda _: event(FINISHED, ".."), set(), r"'\.\.' is no topic's name"),
-    "a topic without a name": (lambda _: event(FINISHED, ""), set(), "'' is no topic's name"),
+    "a topic of dots": (lambda _: event(FINISHED, ".."), set(), r"'\.\.' is not a valid topic name"),
+    "a topic without a name": (lambda _: event(FINISHED, ""), set(), "'' is not a valid topic name"),
     "a topic with control characters": (
-        lambda _: event(FINISHED, "a\nb\x1b[31m"), set(), r"'a\\nb\\x1b\[31m' is no topic's name",
+        lambda _: event(FINISHED, "a\nb\x1b[31m"), set(), r"'a\\nb\\x1b\[31m' is not a valid topic name",
     ),
     "an internal topic": (
         lambda _: event(FINISHED, "__consumer_offsets"), set(), "no broker copies segments of an internal topic",
@@ -105,12 +106,12 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
     "a partition to delete that is a path": (
         lambda _: PartitionDeletion(
             TopicIdPartition("../outside/victim", FOREIGN_ID, 0), 1, 1, PartitionDeleteState.DELETE_PARTITION_MARKED
-        ), set(), "is no topic's name",
+        ), set(), "is not a valid topic name",
     ),
     "an update of a topic that is a path": (
         lambda _: SegmentUpdate(
             TopicIdPartition("../outside/victim", FOREIGN_ID, 0), SEGMENT_ID, 1, 1, None, DELETING
-        ), set(), "is no topic's name",
+        ), set(), "is not a valid topic name",
     ),
 }  # fmt: skip
 

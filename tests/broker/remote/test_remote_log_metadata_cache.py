@@ -12,14 +12,14 @@ from kafkalog_broker.remote.remote_log_metadata_cache import (
     RemoteLogMetadataCache,
 )
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteSegmentState,
     SegmentEvent,
     SegmentUpdate,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 PARTITION = TopicIdPartition("orders", uuid.UUID(int=7), 0)
 

@@ -190,10 +190,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "no URL of Google": ({**GCS, "rsm.config.storage.gcs.endpoint.url": "store:9000"}, "gcs.endpoint.url is not a URL"),
     "no file of credentials": ({**GCS, "rsm.config.storage.gcs.credentials.path": "/nowhere"}, "gcs.credentials.path"),
     "credentials cut": ({**GCS, "rsm.config.storage.gcs.credentials.json": "{"}, "json is not a JSON object"),
-    "no account": (AZURE, "nothing names the account of az://tier; give storage.azure.account.name"),
+    "no account": (AZURE, "no property names the account of az://tier; give storage.azure.account.name"),
     "junk connection string": (
         {**AZURE, "rsm.config.storage.azure.connection.string": "x"},
-        "nothing names the account",
+        "no property names the account",
     ),
     "junk account key": (
         {**AZURE, "rsm.config.storage.azure.account.name": "a", "rsm.config.storage.azure.account.key": "!"},

@@ -38,7 +38,7 @@ def test_golden_tiers_have_no_error(cluster: GoldenCluster, with_local: bool) ->
     assert sum(of.records for of in result.partitions.values()) > 0
     notes = [str(finding) for finding in result.findings.kept]
     if cluster is CLEAN:
-        assert all("it belongs to a topic of the same name with another id" in note for note in notes)
+        assert all("it belongs to a topic of the same name with another topic ID" in note for note in notes)
         assert notes
     elif cluster is KILLED:
         (note,) = notes
@@ -140,7 +140,7 @@ TABLE = [
     Damage("a manifest that is no JSON", lambda m: m[0].write_bytes(b"{"), ".rsm-manifest", "not JSON in UTF-8"),
     Damage(
         "a manifest of another segment", lambda m: m[0].write_bytes(m[1].read_bytes()), ".rsm-manifest",
-        "it is of another segment than its key",
+        "the manifest is that of another segment",
     ),
     Damage("an end that lies", lambda m: manifest(m[0], endOffset=9999), ".log", "the segment's last offset: expected"),
     Damage(
@@ -161,7 +161,7 @@ TABLE = [
     ),
     Damage(
         "a segment that others cover", repeat_with_other_batches, "",
-        "the segment is not read: other remote segments hold its offsets", "note", mode=AivenMode.PLAIN,
+        "the segment is not read: other remote segments contain its offsets", "note", mode=AivenMode.PLAIN,
     ),
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def test_missing_key_is_reported_once_per_segment(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     lines = told(root, tier=TierOptions())
     assert lines
-    assert all(f"the private key '{KEY_ID}' that opens it is not given" in line for line in lines)
+    assert all(f"its private key '{KEY_ID}' is not configured" in line for line in lines)
     assert len(lines) <= 2 * len(list(root.rglob("*.rsm-manifest")))
 
 

@@ -11,7 +11,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentEncryption
-from kafkalog_spark.log.tiered.remote_names import parse_aiven_topic_dir, parse_local_tiered_dir
+from kafkalog_spark.log.tiered.object_keys import parse_aiven_topic_dir, parse_local_tiered_dir
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.tiered.aiven_writer import KEYS
 from tests.log.tiered.made_segments import PARTITION
@@ -76,8 +76,8 @@ def test_layout_option_does_not_change_log_directories(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"layout": "aven"}, "option 'layout' must be one of auto, broker, aiven, local-tiered, got 'aven'"),
-        ({"tiered.key.prefix": "a/b-"}, "has a slash in it: 'a/b-'; the part before the last slash"),
-        ({"tiered.encryption.key.": "x"}, "lacks the id of the key pair"),
+        ({"tiered.key.prefix": "a/b-"}, "contains a slash: 'a/b-'; the part before the last slash"),
+        ({"tiered.encryption.key.": "x"}, "lacks the ID of the key pair"),
     ],
 )
 def test_unusable_tier_options_are_refused(options: dict[str, str], says: str) -> None:
@@ -89,9 +89,9 @@ def test_topic_id_in_a_key_is_accepted_in_any_case() -> None:
     """Spark takes names of options in any case, and so may have changed it."""
     wrapped = (KEYS / "data.key.one").read_bytes()
     ring = TierOptions.of({"tiered.encryption.key.prod-one": str(KEYS / "one.pem")}).keys
-    assert len(ring.data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
+    assert len(ring.unwrap_data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
     both = KeyRing({"A": str(KEYS / "two.pem"), "a": str(KEYS / "one.pem")})
-    assert len(both.data_key(SegmentEncryption("a", wrapped, b""))) == 32
+    assert len(both.unwrap_data_key(SegmentEncryption("a", wrapped, b""))) == 32
 
 
 def test_encoded_topic_ids_must_end_with_four_zero_bits() -> None:

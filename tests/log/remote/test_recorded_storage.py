@@ -21,7 +21,8 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
-from kafkalog_spark.log.remote.recorded_storage import RefusedStore, recorded_dirs
+from kafkalog_spark.log.remote.recorded_storage import recorded_dirs
+from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
@@ -272,7 +273,7 @@ def test_key_file_that_the_directory_names_is_not_opened(moved: MovingLog, tmp_p
     os.mkfifo(pipe)
     file.write_bytes(file.read_bytes().replace(str(KEYS / "one.pem").encode(), str(pipe).encode()))
     tier = TierOptions.of({"tiered.root": str(tmp_path / "elsewhere" / "tier")})
-    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID}, .* has it in {pipe}"):
+    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID} to .* has it in {pipe}"):
         rows_of(opened(moved.data, topic=TOPIC, tier=tier))
 
 

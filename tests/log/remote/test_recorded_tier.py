@@ -14,7 +14,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.remote.moving_log import DATE, MovingLog
@@ -92,7 +92,7 @@ def test_planned_task_reads_segments_moved_since(tmp_path: Path) -> None:
 
 def test_fully_local_log_sends_no_remote_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
-    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.look", pytest.fail)
+    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.list_segments", pytest.fail)
     assert rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY)) == ALL
 
 
@@ -141,22 +141,28 @@ def test_key_pair_of_new_segments_is_the_configured_one(key_id: str) -> None:
     [
         (
             {**TWO_KEYS, "rsm.config.encryption.key.pair.id": "three"},
-            r"key.pair.id is 'three', which is none of .*: one, two",
+            r"key.pair.id is 'three', which is not in .*: one, two",
         ),
         ({CLASS_NAME: "org.example.Mine"}, "runs in a JVM only"),
         ({"rsm.config.storage.rot": "/x"}, r"rsm.config.storage.rot.*did you mean 'rsm.config.storage.root'"),
         ({"rsm.config.chunk.size": "0"}, r"rsm.config.chunk.size must be positive"),
         ({"rsm.config.key.prefix": "/a/"}, "none at its start"),
-        ({"rsm.config.encryption.enabled": "true"}, r"encryption.key.pair.id is None, which is none of"),
+        ({"rsm.config.encryption.enabled": "true"}, r"encryption.key.pair.id is None, which is not in"),
         ({"rsm.config.encryption.key.pairs": "one"}, r"names .one., (and|without) .*key.pairs.one.private.key.file"),
         ({"rsm.config.storage.backend.class": "S3"}, "storage.backend.class is S3"),
         (S3, "storage.s3.bucket.name is missing"),
         (
             {"rsm.config.encryption.key.pairs": "one", ONE_KEY: "-----BEGIN KEY-----\nabc"},
-            "private.key.file holds a key",
+            "private.key.file contains a key",
         ),
-        ({**TIER, "rsm.config.storage.s3.endpoint.url": "http://me:pw@host"}, "endpoint.url has a user, a query or"),
-        ({**TIER, "rsm.config.storage.s3.endpoint.url": "https://host/?sig=abc"}, "endpoint.url has a user, a query"),
+        (
+            {**TIER, "rsm.config.storage.s3.endpoint.url": "http://me:pw@host"},
+            "endpoint.url contains a user, a query or",
+        ),
+        (
+            {**TIER, "rsm.config.storage.s3.endpoint.url": "https://host/?sig=abc"},
+            "endpoint.url contains a user, a query",
+        ),
         ({CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.storage.root": "/x"}, "unknown option 'rsm.config.storage.root'"),
     ],
 )

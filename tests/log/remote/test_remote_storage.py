@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote import remote_storage
 from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.remote.moving_log import FILES, data_of
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS
@@ -48,7 +49,7 @@ def storage(
     tmp_path: Path, properties: Mapping[str, str], most: Callable[[], int] = lambda: 1 << 30, **more: str
 ) -> RemoteStorage:
     options = RemoteStorageOptions.of({**properties, **more}, str(tmp_path / "tier"))
-    made = RemoteStorage(options, (tmp_path / "remote-log-index-cache", most))
+    made = RemoteStorage(options, BoundedDirectory(tmp_path / "remote-log-index-cache", most))
     made.mark()
     return made
 
@@ -112,9 +113,9 @@ def test_any_fetched_range_equals_the_file(copied: dict[tuple[str, str], RemoteS
 
 @pytest.mark.parametrize("size", [1000, LARGEST.size], ids=["some", "one"])
 def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK", 500)
+    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK_SIZE", 500)
     monkeypatch.setattr(remote_storage, "DECODED_BLOCK", 300)
-    monkeypatch.setattr(ChunkCodec, "chunk", None)  # a whole chunk is never decoded
+    monkeypatch.setattr(ChunkCodec, "decode_chunk", None)  # a whole chunk is never decoded
     remote = storage(tmp_path, {**ZSTD, "rsm.config.chunk.size": str(size)})
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
     log = FILES[LARGEST.name][RemoteFile.LOG]

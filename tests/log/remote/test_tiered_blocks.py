@@ -36,7 +36,7 @@ def test_segment_of_compressed_chunks_is_read_in_blocks(s3: S3Server, proxy: Fau
     codec = ChunkCodec(compressed=True)
 
     def fetch(begin: int, end: int) -> Buffer:
-        wanted = index.range_of(begin, end)
+        wanted = index.object_range(begin, end)
         assert begin % CHUNK == 0, "whole chunks are asked for"
         return original_bytes(codec, index, bytes(ranges(wanted.begin, wanted.end)), begin, end)
 

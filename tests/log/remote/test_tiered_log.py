@@ -16,8 +16,8 @@ from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
-from kafkalog_spark.log.tiered.tier_options import NO_TIER
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, remote_key
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS
 from kafkalog_spark.store.interface import FileFacts, OpenFile
 from kafkalog_spark.store.local_store import LocalFile, LocalStore
 from tests.log.helpers.plain_decoder import decode_batches
@@ -110,7 +110,7 @@ def test_aiven_chunks_of_any_size_are_read(mode: AivenMode, chunk: str, tmp_path
             log = opened(CLEAN.data, root, topic=topic)
             assert rows_of(log, committed=committed) == consumed(CLEAN, topic, committed=committed)
             parts = log._parts if isinstance(log, TieredLog) else []
-            assert any(part.held is not None for part in parts)
+            assert any(part.stored is not None for part in parts)
 
 
 @isolation_levels
@@ -194,7 +194,7 @@ def test_local_records_are_not_fetched_remotely(monkeypatch: pytest.MonkeyPatch)
         return LocalFile(path)
 
     monkeypatch.setattr(LocalStore, "open", open_counted)
-    log = opened(CLEAN.data, CLEAN.remote, topic="overlap", tier=NO_TIER)
+    log = opened(CLEAN.data, CLEAN.remote, topic="overlap", tier=DEFAULT_TIER_OPTIONS)
     assert rows_of(log) == consumed(CLEAN, "overlap")
     assert asked
     assert not [path for path in asked if path.startswith(str(CLEAN.remote))]
@@ -293,7 +293,7 @@ def test_oversized_chunks_are_refused(mode: AivenMode, tmp_path: Path, monkeypat
     root = aiven_tree(CLEAN, tmp_path, mode, 1 << 30, topic="plain")
     largest = max(segment.size for segment in readable(CLEAN) if segment.partition.topic == "plain")
     assert rows_of(opened(root, topic="plain"))  # a small segment is one small chunk, whatever chunk.size is
-    monkeypatch.setattr(remote_segment_file, "MOST_OF_CHUNK", largest // 2)
+    monkeypatch.setattr(remote_segment_file, "MAX_CHUNK_SIZE", largest // 2)
     with pytest.raises(UnsupportedFormat, match="originalChunkSize 1073741824") as raised:
         rows_of(opened(root, topic="plain"))
     assert (raised.value.topic_partition, str(raised.value.path)[-13:]) == ("plain-0", ".rsm-manifest")

@@ -167,5 +167,5 @@ def test_secrets_appear_in_no_log_or_error(
 
 def test_missing_encryption_key_is_named(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
     dirs = LogDirs.open(tier(AivenMode.ENCRYPTED), StorageOptions.of(s3_options(s3)))
-    with pytest.raises(KeyNotGiven, match=f"give it with the option {KEY_OPTION}"):
+    with pytest.raises(KeyNotGiven, match=f"set the option {KEY_OPTION}"):
         dirs.partition("headers", 0)

@@ -13,12 +13,9 @@ from kafkalog_spark.cli.repair import main
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteLogState,
-    SegmentEvent,
-    decode_event,
-    metadata_partition,
-)
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.remote_log_events import SegmentEvent, decode_event
+from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState
 from tests.log.helpers.plain_decoder import decode_log
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
@@ -41,8 +38,8 @@ def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
                 event = decode_event(record.value or b"")
                 partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
                 assert metadata_partition(partition, partitions) == int(directory.name.rpartition("-")[2])
-                state.take(event)
-    assert state.odd == 0
+                state.apply(event)
+    assert state.invalid_transitions == 0
     return state
 
 

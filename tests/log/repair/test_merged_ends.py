@@ -14,7 +14,7 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.repair.merged_log import merged_location
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.log.tiered.tier_options import NO_TIER
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS
 from tests.log.helpers.damaged_copies import broken, broker, data
 from tests.log.helpers.damaged_log import NAME, TOPIC, log_path
 from tests.log.repair.test_damage_at_log_end import BATCH, permissive
@@ -90,6 +90,9 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0)}) for name in ("a", "b")]
     places = LogDirs.open(roots).copies[TOPIC, 0]
     remote = RemoteDir.__new__(RemoteDir)
-    tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
+    tiered = [
+        TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), DEFAULT_TIER_OPTIONS)
+        for place in places
+    ]
     with pytest.raises(OptionError, match="orders-0 has segments in tiered storage"):
         merged_location(tiered)

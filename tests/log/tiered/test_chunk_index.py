@@ -141,7 +141,7 @@ def test_range_of_chunks_equals_a_slice_of_the_bytes(
     stored = b"".join(transformed)
     begin, end = sorted((data.draw(st.integers(0, file_size)), data.draw(st.integers(0, file_size))))
 
-    wanted = index.range_of(begin, end)
+    wanted = index.object_range(begin, end)
     fetched = stored[wanted.begin : wanted.end]
     originals = []
     for number in wanted.chunks:
@@ -171,13 +171,13 @@ def test_range_of_chunks_equals_a_slice_of_the_bytes(
     ],
 )
 def test_ranges_at_chunk_boundaries_are_located(begin: int, end: int, expected: ObjectRange) -> None:
-    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end) == expected
+    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end) == expected
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (5, 4), (0, 251), (251, 251)])
 def test_ranges_outside_the_segment_are_refused(begin: int, end: int) -> None:
     with pytest.raises(ValueError, match="of a segment of 250"):
-        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end)
+        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end)
 
 
 def test_positions_are_read_only() -> None:
@@ -210,5 +210,5 @@ def test_impossible_sizes_are_refused(given_sizes: tuple[int, int, int, int], te
 
 
 def test_number_of_sizes_must_equal_the_number_of_chunks() -> None:
-    with pytest.raises(CorruptManifest, match="sizes of 2 chunks, expected 3 for 250 bytes in chunks of 100"):
+    with pytest.raises(CorruptManifest, match="the manifest lists 2 chunks, expected 3 for 250 bytes in chunks of 100"):
         ChunkIndex.of_variable(100, 250, sizes_of(10, 20))

@@ -12,23 +12,18 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, RedundancyReason, merge_lineage, topic_id_of
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest_segment, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import (
+    LineageMerge,
+    LogPiece,
+    RedundancyReason,
+    latest_topic_id,
+    merge_lineage,
+)
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteSegmentState,
-    SegmentEvent,
-    SegmentUpdate,
-    decode_event,
-)
-from kafkalog_spark.log.tiered.remote_names import (
-    Layout,
-    RemoteFile,
-    RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
-    remote_key,
-)
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, remote_key
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState, SegmentEvent, SegmentUpdate, decode_event
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, objects_below, original_bytes, write_tree
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
@@ -106,7 +101,7 @@ def test_golden_events_include_all_kinds_and_states() -> None:
 
 @clusters
 def test_golden_events_are_valid_state_transitions(cluster: GoldenCluster) -> None:
-    assert cluster.state().odd == 0
+    assert cluster.state().invalid_transitions == 0
 
 
 @clusters
@@ -123,7 +118,7 @@ def test_readable_segments_are_complete_with_the_recorded_size(cluster: GoldenCl
         for segment in segments:
             found = objects[segment.name]
             named.add(segment.name)
-            assert found.missing == frozenset()
+            assert found.missing_files == frozenset()
             assert found.partition == segment.partition
             log = remote_key(Layout.LOCAL_TIERED, segment, RemoteFile.LOG)
             assert found.objects[RemoteFile.LOG] == log
@@ -133,13 +128,13 @@ def test_readable_segments_are_complete_with_the_recorded_size(cluster: GoldenCl
             assert batches[0].base_offset >= segment.start_offset
             assert batches[-1].last_offset <= segment.end_offset
     not_readable = {name: found for name, found in objects.items() if name not in named}
-    assert all(found.missing for found in not_readable.values())
+    assert all(found.missing_files for found in not_readable.values())
     assert bool(not_readable) is (cluster is KILLED)
 
 
 def test_incomplete_copy_is_not_readable() -> None:
-    (unfinished,) = [found for found in objects_of(KILLED).values() if found.missing]
-    assert RemoteFile.PRODUCER_SNAPSHOT in unfinished.missing  # the last file
+    (unfinished,) = [found for found in objects_of(KILLED).values() if found.missing_files]
+    assert RemoteFile.PRODUCER_SNAPSHOT in unfinished.missing_files  # the last file
     key = (unfinished.partition, unfinished.segment_id)
     assert KILLED.state().segments[key].state is RemoteSegmentState.COPY_SEGMENT_STARTED
     assert unfinished.segment_id not in {part.segment_id for part in remote_segments(KILLED, "killed", 0)}
@@ -248,7 +243,7 @@ def test_recreated_topic_is_read_by_its_id() -> None:
     living = CLEAN.topic_id("recreated", 0)
     assert len({objects.partition.topic_id for objects in objects_of(CLEAN).values()
                 if objects.partition.topic == "recreated"}) == 2  # fmt: skip
-    assert topic_id_of(segments) == living
+    assert latest_topic_id(segments) == living
     assert living in ids
     left = {part.reason for part in walk_of(CLEAN, "recreated", 0).excluded}
     assert left <= {RedundancyReason.OTHER_TOPIC_ID}
@@ -307,7 +302,7 @@ def test_lineage_is_the_leader_epochs_of_the_newest_segment(cluster: GoldenClust
     """Without the log directory: what is remote is found again from what is remote."""
     topic_id = cluster.topic_id(topic, partition)
     segments = [part for part in remote_segments(cluster, topic, partition) if part.partition.topic_id == topic_id]
-    last = newest(segments)
+    last = newest_segment(segments)
     if last is None:
         assert topic == "empty"
         return
@@ -329,7 +324,7 @@ def test_segments_in_aivens_layout_equal_the_local_tiered_ones(
     ring = KeyRing({KEY_ID: (KEYS / "one.pem").read_text()})
     for segment in segments:
         objects = found[segment.segment_id]
-        assert objects.missing == frozenset()
+        assert objects.missing_files == frozenset()
         assert TopicIdPartition(*objects.partition) == segment.partition
         manifest = parse_manifest((tmp_path / objects.objects[RemoteFile.MANIFEST]).read_bytes())
         assert manifest.segment is not None
@@ -348,4 +343,4 @@ def test_segments_in_aivens_layout_equal_the_local_tiered_ones(
         indexes = (tmp_path / objects.objects[RemoteFile.INDEXES]).read_bytes()
         for file, place in manifest.indexes.items():
             data = indexes[place.position : place.position + place.size]
-            assert codec.index(data, place) == content(CLEAN, segment, file)
+            assert codec.decode_index(data, place) == content(CLEAN, segment, file)

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.remote_log_metadata import NEXT_STATES, RemoteSegmentState
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest_segment, without_empty_epochs
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState
+from kafkalog_spark.log.tiered.remote_log_state import NEXT_STATES
 from tests.log.tiered.kafkas_rules import recorded
 from tests.log.tiered.made_segments import epochs, segment
 
@@ -85,10 +86,10 @@ def test_newest_segment_has_the_highest_epoch_then_the_largest_end() -> None:
     behind = segment(0, 100, {3: 0})
     ahead = segment(0, 50, {3: 0, 4: 40})
     further = segment(51, 90, {4: 51})
-    assert newest([behind, further, ahead]) is further
-    assert newest([behind, ahead]) is ahead
-    assert newest([]) is None
-    assert newest([segment(0, 9, {}), segment(0, 5, {0: 0})]) == segment(0, 5, {0: 0})
+    assert newest_segment([behind, further, ahead]) is further
+    assert newest_segment([behind, ahead]) is ahead
+    assert newest_segment([]) is None
+    assert newest_segment([segment(0, 9, {}), segment(0, 5, {0: 0})]) == segment(0, 5, {0: 0})
 
 
 def test_lineage_checks_of_random_segments_equal_kafkas() -> None:

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest_segment, without_empty_epochs
 from kafkalog_spark.log.tiered.lineage_merge import (
     LineageMerge,
     LogPiece,
     OffsetSpan,
     RedundancyReason,
+    latest_topic_id,
     merge_lineage,
-    topic_id_of,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.log.tiered.kafkas_rules import LOG_END, random_lineage, random_uploads, recorded
 from tests.log.tiered.made_segments import PARTITION, epochs, segment
 
@@ -122,7 +122,7 @@ def test_newest_segment_gives_the_lineage_without_a_local_log() -> None:
     old_leaders, new_leaders = segment(0, 99), segment(0, 79)
     newer = segment(80, 150, {2: 80})
     segments = [old_leaders, new_leaders, newer]
-    assert newest(segments) is newer
+    assert newest_segment(segments) is newer
     walk = merge_lineage(segments, epochs({0: 0, 2: 80}))  # what newer's leader-epoch file says
     assert walk.pieces == (LogPiece(new_leaders, 0, 80), LogPiece(newer, 80, 151))
     assert reasons(walk) == {old_leaders: ExclusionReason.ENDS_AFTER_EPOCH}
@@ -131,8 +131,8 @@ def test_newest_segment_gives_the_lineage_without_a_local_log() -> None:
 def test_recreated_topic_has_no_segment_of_the_old_one() -> None:
     before = TopicIdPartition("orders", uuid.UUID(int=3), 3)
     old, new = segment(0, 500, partition=before, time=100), segment(0, 99, time=200)
-    assert topic_id_of([old, new]) == PARTITION.topic_id
-    assert topic_id_of([]) is None
+    assert latest_topic_id([old, new]) == PARTITION.topic_id
+    assert latest_topic_id([]) is None
     walk = merge_lineage([old, new], LINEAGE, topic_id=PARTITION.topic_id)
     assert walk.pieces == (LogPiece(new, 0, 100),)
     assert reasons(walk) == {old: RedundancyReason.OTHER_TOPIC_ID}

@@ -14,7 +14,7 @@ from kafkalog_spark.errors import CorruptManifest, KafkalogError, UnsupportedFor
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_from_text
 from kafkalog_spark.log.tiered.manifest import IndexRange, format_manifest, parse_manifest
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from tests.log.helpers.damaged_bytes import damaged
 
 # SegmentManifestV1SerdeTest of Aiven's plugin; its data key is not one that RSA made.
@@ -76,7 +76,7 @@ def as_bytes(value: Any) -> bytes:
 
 def test_manifest_of_an_encrypted_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(ENCRYPTED))
-    assert (manifest.compressed, manifest.plain) == (False, False)
+    assert (manifest.compressed, manifest.is_plain) == (False, False)
     assert manifest.encryption is not None
     assert (manifest.encryption.key_id, manifest.encryption.wrapped_key) == ("static-key-id", b"\0\0\0")
     assert manifest.encryption.aad == bytes([10, 11, 12, 13])
@@ -99,7 +99,7 @@ def test_manifest_of_an_encrypted_segment_is_parsed() -> None:
 
 def test_manifest_of_a_compressed_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(COMPRESSED))
-    assert (manifest.compressed, manifest.plain, manifest.encryption) == (True, False, None)
+    assert (manifest.compressed, manifest.is_plain, manifest.encryption) == (True, False, None)
     assert manifest.chunks.sizes.tolist() == [10, 20, 30]
     assert manifest.indexes is not None
     assert RemoteFile.TRANSACTION_INDEX not in manifest.indexes
@@ -177,7 +177,7 @@ ID = f"{SEGMENT_FIELD}.remoteLogSegmentId"
         ("segmentIndexes.offset", _REMOVED, "segmentIndexes.offset is missing"),
         ("segmentIndexes.offset.size", -1, "segmentIndexes.offset.size is -1"),
         (f"{ID}.id", "short", "22 characters"),
-        (f"{ID}.topicIdPartition.topicPartition.topic", "a/b", "'a/b' is no topic's name"),
+        (f"{ID}.topicIdPartition.topicPartition.topic", "a/b", "'a/b' is not a valid topic name"),
         (f"{SEGMENT_FIELD}.endOffset", -2, "endOffset is -2"),
         (f"{SEGMENT_FIELD}.startOffset", 1002, "endOffset 1000 is below startOffset 1002"),
         (f"{SEGMENT_FIELD}.segmentLeaderEpochs", {"x": 1}, "has the key 'x', expected a leader epoch"),
@@ -206,7 +206,7 @@ def test_plain_segment_has_the_size_of_its_object() -> None:
     fitting = changed(
         changed(plain, "chunkIndex.transformedChunkSize", 100), "chunkIndex.finalTransformedChunkSize", 100
     )
-    assert parse_manifest(as_bytes(fitting)).plain
+    assert parse_manifest(as_bytes(fitting)).is_plain
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b'"1"', b"9" * 10_000])

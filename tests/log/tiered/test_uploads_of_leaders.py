@@ -18,10 +18,10 @@ from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition
-from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.lineage import ExclusionReason
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, epochs_within
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.log.tiered.aiven_writer import AivenMode, local_tiered_files, write_segment

@@ -341,7 +341,7 @@ def test_unencodable_records_are_refused_with_row_and_offset(
 
 def test_record_without_a_timestamp_is_refused() -> None:
     for column in (pa.nulls(2, pa.int64()), pa.array([5, None])):
-        with pytest.raises(InvalidRecord, match="now_ms is not given"):
+        with pytest.raises(InvalidRecord, match="now_ms is not set"):
             list(encode_batches(pa.record_batch({"value": [b"a", b"b"], "timestamp": column}), 0, BatchParams()))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.format.batch_header import parse_header
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from kafkalog_spark.log.write.segment_roll import should_roll
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.log_writer import LogWriter
@@ -55,7 +55,7 @@ def test_replayed_golden_partition_equals_kafkas_directory(log: GoldenLog, tmp_p
     """Segments rolled at the same offsets, logs, both indexes, empty producer snapshots: every byte of every file."""
     with LogWriter(tmp_path / "p", segment_bytes=64 * 1024) as writer:
         for path in log.segments():
-            for encoded in batches_of(path.read_bytes()):
+            for encoded in split_batches(path.read_bytes()):
                 writer.append(encoded)
     ours, theirs = files(tmp_path / "p"), files(log.directory)
     # The broker was restarted after its crash, and led again in epoch 2, from the log end on. partition.metadata holds

@@ -9,8 +9,9 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read import header_windows
-from kafkalog_spark.log.write.encoded_batch import batches_of
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment
+from kafkalog_spark.log.write.encoded_batch import split_batches
+from kafkalog_spark.log.write.ordered_windows import OffsetOverflow
+from kafkalog_spark.log.write.segment_recovery import recover_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
@@ -56,7 +57,7 @@ def test_rebuilt_indexes_equal_kafkas(log, tmp_path, scan):
         )
         assert recovered.damage is None
         assert recovered.truncated_bytes == 0
-        assert seen == [encoded.header.last_offset for encoded in batches_of(path.read_bytes())]
+        assert seen == [encoded.header.last_offset for encoded in split_batches(path.read_bytes())]
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
             assert written == path.with_suffix(suffix).read_bytes(), f"{path.stem}{suffix}"
@@ -86,7 +87,7 @@ def test_rebuilt_indexes_equal_the_writers(tmp_path, scan, interval):
         data += batch(offset, [V2Record(offset, timestamp, None, bytes(size))])
         offset += 1
     with SegmentWriter.create(tmp_path / "written", 40, index_interval_bytes=interval) as writer:
-        for encoded in batches_of(data):
+        for encoded in split_batches(data):
             writer.append(encoded)
     write(tmp_path / "recovered", data, 40)
     recovered = recover_segment(tmp_path / "recovered", 40, interval)
@@ -97,7 +98,7 @@ def test_rebuilt_indexes_equal_the_writers(tmp_path, scan, interval):
 def test_log_cut_at_any_byte_is_truncated_after_its_last_whole_batch(tmp_path, scan):
     parts = [batches(0), batches(1, size=20), batches(2, 3, 4)]
     whole = b"".join(parts)
-    ends = [0, *np.cumsum([len(encoded.data) for encoded in batches_of(whole)]).tolist()]
+    ends = [0, *np.cumsum([len(encoded.data) for encoded in split_batches(whole)]).tolist()]
     for size in range(len(whole) + 1):
         write(tmp_path, whole[:size])
         recovered = recover_segment(tmp_path, 0, 0)
@@ -151,7 +152,7 @@ def test_offset_too_large_for_an_index_is_not_damage(tmp_path, scan):
     """The segment is to be split: nothing of it is cut."""
     for head in (batches(0), batches(0, size=2000)):
         write(tmp_path, head + batches(2**31))
-        with pytest.raises(OffsetOverflow, match=f"a batch up to offset {2**31} at byte {len(head)}"):
+        with pytest.raises(OffsetOverflow, match=f"the batch at byte {len(head)} ends with offset {2**31}"):
             recover_segment(tmp_path, 0, 4096)
         assert (tmp_path / f"{NAME}.log").read_bytes() == head + batches(2**31)
 
@@ -160,7 +161,7 @@ def test_damage_that_must_not_be_truncated_raises_and_changes_nothing(tmp_path, 
     data = batches(0, 1) + bytes(30)
     write(tmp_path, data)
     with pytest.raises(CorruptBatch):
-        recover_segment(tmp_path, 0, 4096, may_cut=False)
+        recover_segment(tmp_path, 0, 4096, may_truncate=False)
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.log"]
     assert (tmp_path / f"{NAME}.log").read_bytes() == data
 

@@ -55,5 +55,5 @@ def test_file_that_ends_inside_a_batch_is_refused(tmp_path: Path, cut: int) -> N
     with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (invalid batch of|\d+ bytes remain)"):
         restamp_segment(staged, 0, 0)
     staged.write_bytes(data[:16] + b"\1" + data[17:])
-    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be renumbered"):
+    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot get other offsets"):
         restamp_segment(staged, 0, 0)

@@ -13,7 +13,7 @@ from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.offset_index import check_offset_index, parse_offset_index
 from kafkalog_spark.format.time_index import check_time_index, parse_time_index
 from kafkalog_spark.log.write import segment_writer
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, split_batches
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.legacy_builder import message
@@ -60,7 +60,7 @@ def test_replayed_golden_log_equals_kafkas_files(log: GoldenLog, tmp_path: Path)
     """Log, offset index and time index of every segment, compacted and transactional ones too, without exception."""
     for path in log.segments():
         with SegmentWriter.create(tmp_path, int(path.stem), index_interval_bytes=interval(log)) as writer:
-            for encoded in batches_of(path.read_bytes()):
+            for encoded in split_batches(path.read_bytes()):
                 writer.append(encoded)
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
@@ -73,7 +73,7 @@ def test_open_segment_has_preallocated_files_as_in_kafka(log: GoldenLog, tmp_pat
     writer = SegmentWriter.create(
         tmp_path, int(path.stem), index_interval_bytes=interval(log), max_index_size=INDEX_SIZE_OF_CRASHED
     )
-    for encoded in batches_of(path.read_bytes()):
+    for encoded in split_batches(path.read_bytes()):
         writer.append(encoded)
     writer.abandon()
     for suffix in FILES:
@@ -250,7 +250,7 @@ def test_failed_create_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_offsets_that_do_not_rise_are_refused(tmp_path: Path, wrong: EncodedBatch) -> None:
     with SegmentWriter.create(tmp_path, 0) as writer:
         writer.append(batch(0, count=2))
-        with pytest.raises(CorruptBatch, match="cannot follow 1"):
+        with pytest.raises(CorruptBatch, match="cannot follow offset 1"):
             writer.append(wrong)
         assert (writer.size, writer.next_offset) == (100, 2)
 

@@ -17,7 +17,7 @@ from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.remote.helpers.tiered_broker import LOCAL_TIERED
 from tests.broker.storage.helpers.managed_logs import Started, started
 
@@ -52,14 +52,14 @@ class FaultyStorage(RemoteStorage):
         super().__init__(options)
         self.steps = steps
 
-    def remove(self, segment: Any) -> None:
+    def _remove(self, segment: Any) -> None:
         self.steps.at("objects to delete")
-        super().remove(segment)
+        super()._remove(segment)
         self.steps.at("objects deleted")
 
-    def put(self, segment: Any, file: Any, *rest: Any) -> int:
+    def _put(self, segment: Any, file: Any, *rest: Any) -> int:
         self.steps.at(f"put {file.name}")
-        written = super().put(segment, file, *rest)
+        written = super()._put(segment, file, *rest)
         self.steps.at(f"put {file.name} done")
         return written
 
@@ -186,6 +186,6 @@ async def begun(directory: Path, steps: Steps | None = None, **configs: object) 
 
 
 def offsets_in(chunk: bytes) -> Iterator[int]:
-    for data, header in batches_of(chunk):
+    for data, header in split_batches(chunk):
         count = sum(1 for _ in read_records(memoryview(data)[61:], header.record_count, header.base_timestamp))
         yield from range(header.base_offset, header.base_offset + count)

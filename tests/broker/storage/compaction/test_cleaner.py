@@ -182,7 +182,7 @@ def test_cleaner_merges_segments_up_to_segment_bytes_with_correct_indexes(tmp_pa
         copy = tmp_path / "copy"
         copy.mkdir(exist_ok=True)
         shutil.copy(segment.log_path, copy)
-        recover_segment(copy, segment.base_offset, 200, may_cut=False)
+        recover_segment(copy, segment.base_offset, 200, may_truncate=False)
         for suffix, data in made.items():
             assert (copy / Path(segment.path(suffix)).name).read_bytes() == data
     assert os.stat(log.segments[-2].log_path).st_mtime_ns in mtimes
@@ -210,7 +210,7 @@ def test_cleaner_whose_output_overflows_a_segment_continues_in_a_new_one(tmp_pat
     assert all(segment.base_offset <= last < segment.next_offset for last, segment in indexed)
     assert transient_files(log.directory) == []
     for segment in cleaned:
-        assert recover_segment(log.directory, segment.base_offset, may_cut=False).damage is None
+        assert recover_segment(log.directory, segment.base_offset, may_truncate=False).damage is None
 
 
 def test_replaced_segments_and_their_snapshots_are_renamed_to_deleted(tmp_path):

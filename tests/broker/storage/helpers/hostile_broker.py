@@ -17,7 +17,7 @@ from kafkalog_spark.format.names import (
     SHARE_STATE_TOPIC,
     TRANSACTION_TOPIC,
 )
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogEvent, encode_event
+from kafkalog_spark.log.tiered.remote_log_events import RemoteLogEvent, encode_event
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity

@@ -12,7 +12,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.transaction_index import load_transaction_index
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host
 from tests.broker.storage.helpers.stored_logs import log_config
 from tests.log.helpers import plain_decoder

@@ -18,7 +18,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch
 from tests.log.helpers.batch_builder import V2Record, batch
 

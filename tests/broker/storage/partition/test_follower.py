@@ -14,7 +14,7 @@ from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, Unsuppor
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.format.layout import ControlType, HeaderColumn
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.broker.storage.helpers.followed_logs import (
     SMALL,

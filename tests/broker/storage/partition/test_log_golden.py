@@ -26,7 +26,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leade
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, create_log, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import sealed

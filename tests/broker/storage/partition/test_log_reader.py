@@ -15,7 +15,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import (
     NOW,
     TOPIC_ID,

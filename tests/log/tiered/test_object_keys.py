@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.format.names import valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
-from kafkalog_spark.log.tiered.remote_names import (
+from kafkalog_spark.log.tiered.object_keys import (
     Layout,
     RemoteFile,
     RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
+    group_by_segment,
     parse_aiven_topic_dir,
     parse_partition_number,
     remote_directory,
     remote_key,
-    remote_objects,
 )
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 aiven_key = partial(remote_key, Layout.AIVEN)
 local_tiered_key = partial(remote_key, Layout.LOCAL_TIERED)
@@ -49,7 +48,7 @@ segments = st.builds(
 
 
 def parsed(layout: Layout, *names: str) -> list[RemoteObjects]:
-    return remote_objects(names, layout, SEGMENT.partition)
+    return group_by_segment(names, layout, SEGMENT.partition)
 
 
 def test_key_of_aivens_tests_is_parsed_and_formatted() -> None:
@@ -153,12 +152,12 @@ def test_objects_of_a_segment_are_grouped() -> None:
     other = SEGMENT.name.replace("1234", "1200")
     names = (f"{NAME}.log", f"{NAME}.rsm-manifest", f"{other}.log", "something else")
     first, second = parsed(Layout.AIVEN, *names)
-    assert (first.start_offset, first.missing) == (1200, frozenset({RemoteFile.MANIFEST}))
-    assert (second.start_offset, second.missing) == (1234, frozenset())
+    assert (first.start_offset, first.missing_files) == (1200, frozenset({RemoteFile.MANIFEST}))
+    assert (second.start_offset, second.missing_files) == (1234, frozenset())
     assert second.objects[RemoteFile.LOG] == names[0]
     (local,) = parsed(Layout.LOCAL_TIERED, f"{NAME}.log")
-    assert RemoteFile.PRODUCER_SNAPSHOT in local.missing
-    assert RemoteFile.TRANSACTION_INDEX not in local.missing
+    assert RemoteFile.PRODUCER_SNAPSHOT in local.missing_files
+    assert RemoteFile.TRANSACTION_INDEX not in local.missing_files
 
 
 def test_ids_are_formatted_like_kafkas_uuids() -> None:

@@ -15,18 +15,17 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    NEXT_STATES,
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
-    RemoteLogState,
     RemoteSegmentState,
     SegmentEvent,
     SegmentUpdate,
     decode_event,
     encode_event,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_log_state import NEXT_STATES, RemoteLogState
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.log.helpers.damaged_bytes import damaged
 from tests.log.tiered.golden_tiered import CLUSTERS, GoldenCluster
 from tests.log.tiered.kafkas_rules import recorded
@@ -208,7 +207,7 @@ def test_invalid_state_transition_changes_nothing(before: RemoteSegmentState, af
     event = started(state=before)
     state = RemoteLogState([event, update(event, after)])
     follows = after is before or after in NEXT_STATES[before]
-    assert state.odd == (0 if follows else 1)
+    assert state.invalid_transitions == (0 if follows else 1)
     (now,) = [found.state for found in state.segments.values()] or [DELETED]
     assert now is (after if follows else before)
 
@@ -218,14 +217,14 @@ def test_repeated_events_change_nothing() -> None:
     done = update(event, FINISHED)
     assert readable(event, event, done, done) == [(0, 9)]
     state = RemoteLogState([event, done, event])  # it would begin again: ignored
-    assert (state.odd, len(segments_of(state))) == (1, 1)
+    assert (state.invalid_transitions, len(segments_of(state))) == (1, 1)
     gone = RemoteLogState([event, done, update(event, DELETING), update(event, DELETED), update(event, DELETED)])
-    assert (gone.odd, gone.segments) == (0, {})
+    assert (gone.invalid_transitions, gone.segments) == (0, {})
 
 
 def test_update_of_an_unknown_segment_is_counted() -> None:
     state = RemoteLogState([update(started(), FINISHED)] * 150)
-    assert (state.odd, state.by_partition()) == (150, {})
+    assert (state.invalid_transitions, state.by_partition()) == (150, {})
 
 
 @pytest.mark.parametrize("state", PartitionDeleteState)
