@@ -16,7 +16,7 @@ from kafkalog_spark.exit_codes import FAILED, OK
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
 from kafkalog_spark.typed.json.avro_schema import avro_of_schema
-from kafkalog_spark.typed.json.infer import json_schema
+from kafkalog_spark.typed.json.infer import infer_schema
 
 _EXAMPLES = (
     ("kafkalog-schema /data/kafka-logs -t orders", "as Spark's DDL"),
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sample = _values(dirs, arguments.topic, column, arguments.records)
     first = next(sample, None)  # outside of the try block: an unknown topic is wrong usage
     try:
-        schema, count, others = json_schema(itertools.chain([first], sample))
+        schema, count, others = infer_schema(itertools.chain([first], sample))
         if arguments.format == "avro":
             text = json.dumps(avro_of_schema(schema, _avro_name(arguments.topic)), indent=2)
         else:

@@ -186,7 +186,7 @@ class ProgramCompiler:
             self.read(writer, branch, column, path, merged_type or "", is_root)
             return
         self.program.append(Op.STRUCT, path, column.number)
-        member = self.read_options.member(branches.index(branch), branch)
+        member = self.read_options.member_name(branches.index(branch), branch)
         for field, child in zip(column.type, column.children, strict=True):
             if field.name == member:
                 self.read(writer, branch, child, path, is_root=is_root)

@@ -125,7 +125,7 @@ class _Converter:
         return _LOGICAL_ARROW_TYPES.get(avro.logical or "", _ARROW_TYPES[avro.kind])
 
     def _record(self, avro: AvroType, depths: dict[str, int], path: str) -> pa.DataType | None:
-        depth, maximum = depths.get(avro.name, 0), self._read_options.recursion
+        depth, maximum = depths.get(avro.name, 0), self._read_options.max_depth
         if depth and maximum < 1:
             raise OptionError(
                 f"the Avro schema is recursive: {avro.name} contains itself, and Spark has no type for that; "
@@ -157,7 +157,7 @@ class _Converter:
                     f"the Avro union of {', '.join(other.type_name for other in branches)} cannot be read, because "
                     f"recursiveFieldMaxDepth leaves out its branch {branch.type_name}"
                 )
-            fields.append(pa.field(self._read_options.member(i, branch), type_))
+            fields.append(pa.field(self._read_options.member_name(i, branch), type_))
         if len({field.name.lower() for field in fields}) != len(fields):
             raise OptionError("enableStableIdentifiersForUnionType gives two branches of an Avro union the same name")
         return pa.struct(fields)

@@ -1,4 +1,4 @@
-"""Avro schemas of inferred JSON columns."""
+"""The Avro schema of inferred JSON columns, for kafkalog-schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
     """Return the Avro schema of columns: a record with nullable fields.
 
     Args:
-        columns: Columns as `json_schema` infers them.
+        columns: Columns as `infer_schema` infers them.
         name: Name of the record.
 
     Raises:

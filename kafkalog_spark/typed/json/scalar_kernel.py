@@ -55,7 +55,7 @@ class LongNumber(IntEnum):
 
     NODE = 0
     ROW = 1
-    DIGITS = 2  # position << NUMBER_LENGTH_BITS | length
+    TEXT = 2  # position << NUMBER_LENGTH_BITS | length
 
 
 class Used(IntEnum):
@@ -206,7 +206,7 @@ def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped
         return False
     number = columns.numbers[used]
     number[LongNumber.NODE], number[LongNumber.ROW] = node, row
-    number[LongNumber.DIGITS] = (at << NUMBER_LENGTH_BITS) | (close - at)
+    number[LongNumber.TEXT] = (at << NUMBER_LENGTH_BITS) | (close - at)
     columns.used[Used.NUMBERS] = used + 1
     return True
 

@@ -62,8 +62,8 @@ def scalar_writer(type_: pa.DataType, field: Any) -> ScalarWriter | None:
         return _encode_fixed_width if pa.types.is_boolean(type_) else None
     if kind == FieldType.ENUM and is_text(type_):
         return _encode_enum_names
-    whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
-    return _encode_integers if whole else None
+    is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
+    return _encode_integers if is_whole else None
 
 
 def message_name(field: Any) -> str:

@@ -107,7 +107,7 @@ class _Converter:
             return pa.timestamp("us", tz="UTC")
         if is_time(descriptor, "Duration"):
             return pa.duration("us")
-        depth, maximum = depths.get(descriptor.full_name, 0), self._read_options.recursion
+        depth, maximum = depths.get(descriptor.full_name, 0), self._read_options.max_depth
         if depth and not 0 < maximum <= MAX_RECURSION:
             raise OptionError(
                 f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "
