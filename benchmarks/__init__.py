@@ -1,1 +1,1 @@
-"""Benchmarks: figures as ratios of things measured in turn in the same minutes. `make bench` runs them all."""
+"""Benchmarks, which measure alternatives in turn and report ratios. `make bench` runs all of them."""

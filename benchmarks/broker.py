@@ -1,8 +1,8 @@
 """The broker against a real Apache Kafka: produce, fetch, round trips, one-record requests, start, memory.
 
-The same librdkafka clients with the same settings, in turn on the one and the other, in the same minutes, on one disk.
-Kafka's JVM is warmed up first. Rates are those of the best of several rounds.
-`python -m benchmarks.broker produce lz4` runs the lines that contain these words; `metrics` alone what metrics cost.
+The same librdkafka clients with the same settings load both brokers in turn, on one disk. Kafka's JVM is warmed up
+first. Rates are those of the best of several rounds. `python -m benchmarks.broker produce lz4` runs the measurements
+whose names contain all of these words; `metrics` runs benchmarks.broker_metrics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from benchmarks.report import Report, best_rate, best_ratio, in_turn
 PARTITIONS = 4
 CLIENTS = (1, 4)
 CODECS = ("none", "lz4")
-RECORDS = {100: 1_000_000, 1000: 250_000}  # by size of a value: about a second
+RECORDS = {100: 1_000_000, 1000: 250_000}
+"""Number of records by size of a value: a run takes about a second."""
 TRIPS = 1500
-REQUESTS = {1: 6_000, 4: 16_000}  # by clients, of all together
+REQUESTS = {1: 6_000, 4: 16_000}
+"""Number of requests of all clients together, by number of clients."""
 
 
 def plural(count: int, what: str) -> str:
-    """ "1 client", "4 clients"."""
+    """Return a count with its noun, such as "1 client" or "4 clients"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -41,7 +43,11 @@ def load(
     count: int,
     beside: str = "",
 ) -> None:
-    """Two lines: the rates of producing and of consuming. beside: what else goes on, for the reader."""
+    """Report the rates of producing and of consuming.
+
+    Args:
+        beside: Description of a further load, appended to the names of the measurements.
+    """
     records, topics = RECORDS[size] // count * count, dict.fromkeys(brokers, "")
 
     def produced(name: str) -> float:
@@ -79,7 +85,7 @@ def load(
 
 
 def requests(report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int, count: int) -> None:
-    """One line: requests with one record."""
+    """Report the rate of produce requests with one record each."""
     total = REQUESTS[count]
 
     def sent(name: str) -> float:
@@ -103,18 +109,18 @@ def requests(report: Report, brokers: Mapping[str, Side], clients: Clients, roun
 
 
 def latency(report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int) -> None:
-    """One line: p50 and p99 of all round trips, the rounds taken together."""
-    taken: dict[str, list[float]] = {name: [] for name in brokers}
+    """Report p50 and p99 of the round trips of all rounds together."""
+    durations: dict[str, list[float]] = {name: [] for name in brokers}
 
     def trips(name: str) -> float:
         topic = new_topic(brokers[name], 1)
         done = clients.run(round_trips, [{"bootstrap": brokers[name].bootstrap, "topic": topic, "trips": TRIPS}])
-        taken[name] += done.results[0]
+        durations[name] += done.results[0]
         delete_topic(brokers[name], topic)
         return done.seconds
 
     in_turn({name: partial(trips, name) for name in brokers}, rounds=rounds, warmups=0)
-    percentiles = {name: statistics.quantiles(all_trips, n=100) for name, all_trips in taken.items()}
+    percentiles = {name: statistics.quantiles(all_trips, n=100) for name, all_trips in durations.items()}
     ours, kafka = percentiles["kafkalog"], percentiles["kafka"]
     report.add(
         "broker",
@@ -131,27 +137,29 @@ def latency(report: Report, brokers: Mapping[str, Side], clients: Clients, round
 
 
 def memory(report: Report, brokers: Mapping[str, Side]) -> None:
-    """One line: what is resident after all that load."""
+    """Report the resident memory after all loads."""
     resident = {f"{name}_MB": resident_mb(side.pid) for name, side in brokers.items()}
     report.add("broker", "resident memory, after the load", **resident)
 
 
-def lines(report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int) -> dict[str, Callable[[], None]]:
-    """What there is to measure with both brokers running, by words."""
-    found: dict[str, Callable[[], None]] = {}
+def measurements(
+    report: Report, brokers: Mapping[str, Side], clients: Clients, rounds: int
+) -> dict[str, Callable[[], None]]:
+    """Return the measurements of two running brokers, by a name of several words."""
+    by_name: dict[str, Callable[[], None]] = {}
     measure = partial(load, report, brokers, clients, rounds)
     for size, codec, count in itertools.product(RECORDS, CODECS, CLIENTS):
-        found[f"produce fetch {size} {codec} {count}-clients"] = partial(measure, size, codec, count)
+        by_name[f"produce fetch {size} {codec} {count}-clients"] = partial(measure, size, codec, count)
     for count in CLIENTS:
-        found[f"requests {count}-clients"] = partial(requests, report, brokers, clients, rounds, count)
-    found["latency"] = partial(latency, report, brokers, clients, rounds)
-    found["memory"] = partial(memory, report, brokers)
-    found["crowd"] = partial(broker_crowd.main, report, brokers, partial(measure, 100, "none", max(CLIENTS)))
-    return found
+        by_name[f"requests {count}-clients"] = partial(requests, report, brokers, clients, rounds, count)
+    by_name["latency"] = partial(latency, report, brokers, clients, rounds)
+    by_name["memory"] = partial(memory, report, brokers)
+    by_name["crowd"] = partial(broker_crowd.main, report, brokers, partial(measure, 100, "none", max(CLIENTS)))
+    return by_name
 
 
 def warm_up(brokers: Mapping[str, Side], clients: Clients) -> None:
-    """Some seconds of every kind of load for the JVM's compiler; not reported."""
+    """Run every kind of load for some seconds without a report, until the JVM has compiled its code."""
     silent = Report(silent=True)
     for codec in CODECS:
         load(silent, brokers, clients, 1, 100, codec, max(CLIENTS))
@@ -160,7 +168,7 @@ def warm_up(brokers: Mapping[str, Side], clients: Clients) -> None:
 
 
 def main(report: Report, rounds: int = 5, words: Sequence[str] = ()) -> None:
-    """All lines, or those that contain all `words`."""
+    """Run all measurements, or those whose names contain all `words`."""
     if set(words) <= {"start"}:
         broker_start.main(report)
     if set(words) <= {"metrics"}:
@@ -168,7 +176,7 @@ def main(report: Report, rounds: int = 5, words: Sequence[str] = ()) -> None:
     with running_sides() as brokers, Clients(max(CLIENTS)) as clients:
         chosen = {
             name: measure
-            for name, measure in lines(report, brokers, clients, rounds).items()
+            for name, measure in measurements(report, brokers, clients, rounds).items()
             if set(words) <= set(name.split())
         }
         if chosen:

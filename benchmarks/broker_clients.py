@@ -1,7 +1,7 @@
 """Clients that load a broker: librdkafka's producers and consumers, one in each of several processes.
 
-The processes live as long as `Clients`, so a measurement has no start of an interpreter in it. Every client connects
-first; then all begin together.
+The processes live as long as `Clients`, so a measurement does not include the start of an interpreter. All clients
+connect first and then begin together.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-TIMEOUT_S = 120  # nothing here takes more than some seconds; a broker that hangs must not hang the benchmark
-POOL = 2_000  # different values; more than fit a batch of the codec's window, so that it does not see one twice
-CHECKED = 64  # every so many-th record's delivery is looked at one by one; flush() tells about all of them
-QUIET = {"log_level": 3}  # errors only: librdkafka tells of events that nobody waited for when a client ends
+TIMEOUT_S = 120  # far above the seconds of a run: a hanging broker must not hang the benchmark
+POOL = 2_000  # number of different values: more than the window of a codec holds, so that none repeats in it
+CHECKED = 64  # every 64th record has a delivery callback; flush() detects other unacknowledged records
+QUIET = {"log_level": 3}  # errors only, no notices about pending events when a client is closed
 
 Run = Callable[[], Any]
 Job = Callable[..., Run]
-"""Connects, and returns what is to be timed."""
+"""Function that connects a client, and returns the function to be timed."""
 
 
 class Done(NamedTuple):
-    """What the clients did together. seconds: from the first one's begin to the last one's end."""
+    """Result of one run of all clients. `seconds`: from the start of the first client to the end of the last."""
 
     seconds: float
     results: list[Any]
@@ -35,8 +35,11 @@ class Done(NamedTuple):
 def produce(
     bootstrap: str, topic: str, records: int, size: int, codec: str, security: Mapping[str, str] | None = None
 ) -> Run:
-    """Produce `records` values of `size` bytes, acks=all. Half of a value is random, half is text. security: further
-    properties of the client."""
+    """Produce `records` values of `size` bytes with acks=all. Half of a value is random, half is text.
+
+    Args:
+        security: Properties of the client for SASL and TLS.
+    """
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -67,7 +70,7 @@ def produce(
                 try:
                     producer.produce(topic, value, on_delivery=delivered if n % CHECKED == 0 else None)
                     break
-                except BufferError:  # the queue is full: let answers in
+                except BufferError:  # the queue is full: process responses
                     producer.poll(0.01)
             if n % 1000 == 0:
                 producer.poll(0)
@@ -78,10 +81,10 @@ def produce(
     return run
 
 
-def of_whole_partitions(
+def consumer_of_partitions(
     bootstrap: str, topic: str, partitions: Sequence[int], security: Mapping[str, str] | None = None
 ) -> tuple[Any, list[Any], int]:
-    """A consumer that is never idle, the TopicPartitions where these begin, and how many records they hold."""
+    """Return a consumer that never pauses fetching, the partitions with their first offsets, and the record count."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -92,7 +95,7 @@ def of_whole_partitions(
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4 << 20,
-            # A client that has this much waiting stops fetching for a second: what is measured would be its pause.
+            # librdkafka pauses fetching for a second when its queue has this size; the pause would be measured.
             "queued.min.messages": 10_000_000,
             "queued.max.messages.kbytes": 2_000_000,
         }
@@ -106,9 +109,8 @@ def of_whole_partitions(
 
 
 def consume(bootstrap: str, topic: str, partitions: Sequence[int], security: Mapping[str, str] | None = None) -> Run:
-    """Consume whole partitions from their beginning to their end; returns the number of records. security: as in
-    `produce`."""
-    consumer, begins, expected = of_whole_partitions(bootstrap, topic, partitions, security)
+    """Consume whole partitions. The run returns the number of records. `security`: as for `produce`."""
+    consumer, begins, expected = consumer_of_partitions(bootstrap, topic, partitions, security)
 
     def run() -> int:
         consumer.assign(begins)
@@ -127,7 +129,7 @@ def consume(bootstrap: str, topic: str, partitions: Sequence[int], security: Map
 
 
 def one_record_requests(bootstrap: str, topic: str, requests: int, partitions: int) -> Run:
-    """Produce with one record a request, acks=all, five in flight: librdkafka's order with an idempotent producer."""
+    """Produce with one record per request, acks=all and five requests in flight, the limit of idempotent producers."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -159,7 +161,7 @@ def one_record_requests(bootstrap: str, topic: str, requests: int, partitions: i
 
 
 def round_trips(bootstrap: str, topic: str, trips: int) -> Run:
-    """Milliseconds from produce() to the consumer that has the record, one record at a time, for each of `trips`."""
+    """Measure the ms from produce() until a consumer has the record, `trips` times, one record at a time."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", **QUIET})
@@ -191,16 +193,16 @@ def round_trips(bootstrap: str, topic: str, trips: int) -> Run:
         trip()
 
     def run() -> list[float]:
-        taken = [trip() for _ in range(trips)]
+        durations = [trip() for _ in range(trips)]
         producer.flush(TIMEOUT_S)
         consumer.close()
-        return taken
+        return durations
 
     return run
 
 
 class Clients:
-    """`count` client processes. A context manager."""
+    """Context manager of `count` client processes."""
 
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -215,24 +217,24 @@ class Clients:
             self._processes.append(process)
 
     def run(self, job: Job, arguments: Sequence[Mapping[str, Any]]) -> Done:
-        """Let one client for each of `arguments` do `job`. Raises RuntimeError with a client's words when it fails."""
+        """Run `job` in one client for each of `arguments`. Raises RuntimeError with the error of a client."""
         ends = self._ends[: len(arguments)]
         if len(ends) < len(arguments):
-            raise ValueError(f"{len(arguments)} clients are asked for, there are {len(ends)}")
+            raise ValueError(f"{len(arguments)} clients are needed, but only {len(ends)} processes exist")
         for end, given in zip(ends, arguments, strict=True):
             end.send((job, given))
         self._collect(ends)
         for end in ends:
             end.send(None)
-        told = self._collect(ends)
-        seconds = max(end for _, end, _ in told) - min(begin for begin, _, _ in told)
-        return Done(seconds, [result for _, _, result in told])
+        timed = self._collect(ends)
+        seconds = max(end for _, end, _ in timed) - min(begin for begin, _, _ in timed)
+        return Done(seconds, [result for _, _, result in timed])
 
     def _collect(self, ends: Sequence[Connection]) -> list[Any]:
         answers = []
         for end in ends:
             if not end.poll(2 * TIMEOUT_S):
-                raise RuntimeError(f"a client says nothing for {2 * TIMEOUT_S} s")
+                raise RuntimeError(f"a client process sent nothing for {2 * TIMEOUT_S} s")
             answers.append(end.recv())
         failed = [answer for answer in answers if isinstance(answer, str)]
         if failed:
@@ -257,9 +259,10 @@ class Clients:
 
 
 def _serve(end: Connection) -> None:
-    """A client process: (job, arguments) comes, True goes when it is connected, None comes, the result goes.
+    """Serve jobs in a client process until the pipe is closed.
 
-    perf_counter is the system's monotonic clock, the same one for all processes.
+    Protocol: receive (job, arguments), connect, send True; receive None, run the job, send (start, end, result). Errors
+    are sent as text. perf_counter is the monotonic clock of the system, which is the same for all processes.
     """
     try:
         while True:

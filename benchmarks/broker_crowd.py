@@ -1,4 +1,4 @@
-"""What a broker carries: 1,000 connections that say nothing and 2,000 partitions, while others produce and fetch."""
+"""Load of a broker that also has 1,000 idle connections and 2,000 partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTITIONS = 2_000
 
 @contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[None]:
-    """`count` connections that have asked for ApiVersions, as every client does, and then say nothing."""
+    """Open `count` connections, each with one ApiVersions request and no further ones, until the block ends."""
     from kio.schema.api_versions.v0 import request as schema
 
     host, _, port = bootstrap.rpartition(":")
@@ -30,10 +30,14 @@ def idle_connections(bootstrap: str, count: int) -> Iterator[None]:
 
 
 def main(report: Report, brokers: Mapping[str, Side], measure: Callable[[str], None]) -> None:
-    """One line of its own, and those of `measure`, called with a text to add to them, while all that is there."""
+    """Report the time and memory of partitions and connections, then call `measure` while they exist.
+
+    Args:
+        measure: Measurement under this load. It receives the text to append to its names.
+    """
     seconds, before = {}, {name: resident_mb(side.pid) for name, side in brokers.items()}
     topics = {}
-    raise_open_files_limit()  # the connections of both are held here
+    raise_open_files_limit()  # this process holds the connections to both brokers
     with ExitStack() as stack:
         for name, side in brokers.items():
             begin = time.perf_counter()

@@ -1,11 +1,11 @@
-"""What metrics cost: processor time of a broker that counts and is scraped once a second, against one without.
+"""Cost of metrics: processor time of a broker with metrics, scraped once a second, against one without.
 
-The same load on the one and the other, in short runs that alternate, the first of a pair being the second of the next:
-what the machine does meanwhile concerns both. The cost is the median over the pairs; its quartiles say how sure it is.
+Both have the same load in short alternating runs. The order within a pair of runs alternates, too, so that other work
+on the machine affects both. The cost is the median over the pairs, with its quartiles.
 
-On a machine that others use the pairs are apart by more than what is looked for. So a last line has the parts: what
-counting adds to a request, the best of many runs in this process, against the processor time of a one-record request,
-which is the smallest there is; and what a scrape takes.
+On a busy machine the pairs differ by more than the cost. Therefore the last row measures the parts: the time that
+counting adds to a request (best of many runs in this process) against the processor time of a one-record request, and
+the processor time of a scrape.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCRAPE_S = 1.0
 
 
 def cpu_s(pid: int | None) -> float:
-    """Seconds of processor time of a process so far, of all threads that it has now. Linux only."""
+    """Return the processor time in seconds of all living threads of a process. Linux only."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
@@ -90,7 +90,7 @@ def main(report: Report, rounds: int = 16) -> None:
 
 
 def counting_s() -> float:
-    """What is added to a request that is answered at once: with and without in turn, the best of each."""
+    """Return the seconds that counting adds to a request: best run with it minus best run without it."""
     pieces, frame = [bytes(60)], bytes(200)
 
     def serve(_frame: object, _connection: object) -> list[bytes]:
@@ -108,7 +108,7 @@ def counting_s() -> float:
 
 
 def scraping_s(broker: RunningBroker, times: int = 100) -> float:
-    """Processor time of the broker for one scrape."""
+    """Return the processor time in seconds of the broker for one scrape."""
     before = cpu_s(broker.pid)
     for _ in range(times):
         with urllib.request.urlopen(str(broker.metrics_url), timeout=30) as answer:
@@ -117,20 +117,20 @@ def scraping_s(broker: RunningBroker, times: int = 100) -> float:
 
 
 def in_pairs(runs: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """What each of two runs returns: A, B, B, A, A, B ..., after one of each as warm-up."""
-    taken: dict[str, list[float]] = {name: [] for name in runs}
+    """Run A, B, B, A, A, B and so on, after one warm-up of each. Return the results of each run by name."""
+    results: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
     for round_ in range(rounds + 1):
         for name in order:
-            found = runs[name]()
+            result = runs[name]()
             if round_:
-                taken[name].append(found)
+                results[name].append(result)
         order.reverse()
-    return taken
+    return results
 
 
 def measured(broker: RunningBroker, load: Callable[[str, str], None]) -> float:
-    """Seconds of processor time that the broker takes for a load of a topic."""
+    """Return the processor time in seconds of the broker for a load of a new topic."""
     topic = new_topic(broker, PARTITIONS)
     before = cpu_s(broker.pid)
     load(broker.bootstrap, topic)

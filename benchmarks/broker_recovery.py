@@ -1,7 +1,7 @@
-"""Starting after a crash: MB/s at which an unclean directory is recovered, against its clean start and a plain read.
+"""Start after a crash: rate of recovery, compared with a clean start and with reading and checksumming the same bytes.
 
-The bar: 300 MB/s. Large and small batches, one log and four; every byte is in the page cache, so that it is the broker
-that is measured. The last row says how often the broker told how far it was.
+The logs have large or small batches. All bytes are in the page cache, so that the disk is not measured.
+`progress_lines` is the number of log messages about the progress of the recovery.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """Each shape in a directory of its own, removed afterwards."""
+    """Measure each shape in a directory of its own, which is removed afterwards."""
     for name, shape in SHAPES.items():
         directory = Path(tempfile.mkdtemp(prefix="kafkalog-recovery-"))
         try:
@@ -49,8 +49,8 @@ def main(report: Report, rounds: int = 3) -> None:
 
 
 def measure(report: Report, name: str, data: Path, rounds: int) -> None:
-    """One line for a shape."""
-    (data / "meta.properties").unlink()  # the broker makes its own
+    """Report the recovery of one shape."""
+    (data / "meta.properties").unlink()  # the broker writes its own
     broker = RunningBroker(data)
     size = sum(path.stat().st_size for path in data.glob("*/*.log"))
     seconds = in_turn(
@@ -62,7 +62,7 @@ def measure(report: Report, name: str, data: Path, rounds: int) -> None:
         rounds=rounds,
         warmups=1,
     )
-    told = [line for line in broker.log().splitlines() if "loading logs: " in line]
+    progress = [line for line in broker.log().splitlines() if "loading logs: " in line]
     report.add(
         "broker_recovery",
         f"{size / 1e9:.2f} GB, {PARTITIONS} logs, {name}",
@@ -71,13 +71,13 @@ def measure(report: Report, name: str, data: Path, rounds: int) -> None:
         seconds=round(statistics.median(seconds["unclean"]), 2),
         clean_start_seconds=round(statistics.median(seconds["clean"]), 2),
         x_time_of_read_and_crc=round(ratio(seconds["unclean"], seconds["read"]), 2),
-        progress_lines=len(told),
-        last_progress=told[-1].partition("loading logs: ")[2] if told else "none",
+        progress_lines=len(progress),
+        last_progress=progress[-1].partition("loading logs: ")[2] if progress else "none",
     )
 
 
 def _copies(data: Path) -> None:
-    """The same log as partitions 1 to 3, too: links, since recovery of a good log writes nothing into it."""
+    """Link the log of partition 0 as partitions 1 to 3. Links suffice, because recovery does not modify a good log."""
     for partition in range(1, PARTITIONS):
         copy = data / f"t-{partition}"
         copy.mkdir()
@@ -86,7 +86,7 @@ def _copies(data: Path) -> None:
 
 
 def _start(broker: RunningBroker, *, clean: bool) -> float:
-    """Seconds until it serves. It is stopped cleanly; `clean=False` makes that undone."""
+    """Return the seconds until the broker serves; then stop it. `clean=False` removes the marker of the clean stop."""
     if not clean:
         for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT):
             (broker.log_dir / name).unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def _start(broker: RunningBroker, *, clean: bool) -> float:
 
 
 def _read(data: Path) -> float:
-    """Seconds to read every byte and take its CRC-32C, in one thread: what recovery cannot do without."""
+    """Return the seconds to read all bytes and compute their CRC-32C in one thread: the minimum for a recovery."""
     begin = time.perf_counter()
     for path in data.glob("*/*.log"):
         with path.open("rb", buffering=0) as file:

@@ -1,11 +1,11 @@
-"""Many topics and many connections: creating, starting after a clean stop and after kill -9, fetches that wait.
+"""Many topics and many connections: creation, start after a clean stop and after kill -9, and long polling.
 
-    2,000 topics x 5 partitions, 100 topics a request   seconds in all, and of the slowest request
-    a start after that, killed; and stopped             seconds until it serves, processor time a partition
-    1,000 connections, fetches that wait 500 ms         ms until the empty answer, processor time a fetch
+    2,000 topics x 5 partitions, 100 topics per request   seconds of all requests, and of the slowest one
+    1,000 connections with fetch.max.wait.ms 500          ms until the empty response, processor time per fetch
+    start after kill -9 and after a clean stop            seconds until it serves, processor time per partition
 
-This broker and a real Kafka in turn, once each; with `kafkalog` as an argument it alone. Processor time is user and
-system time of the broker's process, which says something on a busy machine too.
+This broker and Apache Kafka are measured one after the other; the argument `kafkalog` selects this broker only.
+Processor time is user and system time of the broker's process, which depends little on other work on the machine.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from benchmarks.broker_sides import sides
 from benchmarks.report import Report
 from kafkalog_broker.net.open_files import raise_open_files_limit
 
-TOPICS, PARTITIONS, OF_A_REQUEST = 2_000, 5, 100
+TOPICS, PARTITIONS, TOPICS_PER_REQUEST = 2_000, 5, 100
 CONNECTIONS, WAIT_MS, SECONDS = 1_000, 500, 10
 SETTLED_S = 2.0
-"""What all connections ask at once, in the beginning, is not what they ask later."""
+"""Seconds that are not measured, because at first all connections send at the same time."""
 
 
 def processor_seconds(pid: int | None) -> float:
-    """User and system time that a process has taken. Linux only."""
+    """Return the user and system time of a process in seconds. Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def create(side: Any) -> tuple[float, float]:
-    """Seconds for all topics, and for the slowest request."""
+    """Create all topics. Return the seconds of all requests, and of the slowest one."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": side.bootstrap, "log_level": 3})
     admin.list_topics(timeout=60)
-    taken = []
-    for first in range(0, TOPICS, OF_A_REQUEST):
-        new = [NewTopic(f"topic-{number}", PARTITIONS, 1) for number in range(first, first + OF_A_REQUEST)]
+    durations = []
+    for first in range(0, TOPICS, TOPICS_PER_REQUEST):
+        new = [NewTopic(f"topic-{number}", PARTITIONS, 1) for number in range(first, first + TOPICS_PER_REQUEST)]
         begin = time.perf_counter()
-        for made in admin.create_topics(new, request_timeout=60).values():
-            made.result(60)
-        taken.append(time.perf_counter() - begin)
-    return sum(taken), max(taken)
+        for creation in admin.create_topics(new, request_timeout=60).values():
+            creation.result(60)
+        durations.append(time.perf_counter() - begin)
+    return sum(durations), max(durations)
 
 
 def started(side: Any) -> tuple[float, float]:
-    """Seconds until it serves, and those of the processor."""
+    """Start a broker. Return the seconds until it serves, and its processor time in seconds."""
     begin = time.perf_counter()
     side.start()
     return time.perf_counter() - begin, processor_seconds(side.pid)
 
 
 def empty_fetch(topic: str, partition: int) -> bytes:
-    """A frame with Fetch version 4, from offset 0."""
+    """Return the frame of a Fetch request (version 4) from offset 0."""
     name = topic.encode()
     body = struct.pack(">hhih5s iiiib i h", 1, 4, 7, 5, b"bench", -1, WAIT_MS, 1, 50 << 20, 0, 1, len(name)) + name
     body += struct.pack(">i iqi", 1, partition, 0, 1 << 20)
@@ -70,37 +70,44 @@ def empty_fetch(topic: str, partition: int) -> bytes:
 
 
 def waiting_fetches(bootstrap: str, topic: str) -> list[float]:
-    """ms from each request to its answer: each connection asks again at once."""
+    """Fetch an empty partition on all connections, each request directly after the last response.
+
+    Returns:
+        Milliseconds from each request to its response.
+    """
     host, _, port = bootstrap.rpartition(":")
     raise_open_files_limit()
-    poll, ends, asked, taken = select.epoll(), {}, {}, []
+    poll = select.epoll()
+    connections: dict[int, tuple[socket.socket, bytes]] = {}
+    sent_at: dict[int, float] = {}
+    durations_ms: list[float] = []
     for number in range(CONNECTIONS):
-        end = socket.create_connection((host, int(port)), 30)
-        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ends[end.fileno()] = (end, empty_fetch(topic, number % PARTITIONS))
-        poll.register(end, select.EPOLLIN)
+        connection = socket.create_connection((host, int(port)), 30)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connections[connection.fileno()] = (connection, empty_fetch(topic, number % PARTITIONS))
+        poll.register(connection, select.EPOLLIN)
     begin = time.perf_counter()
-    for number, (end, frame) in ends.items():
-        end.sendall(frame)
-        asked[number] = time.perf_counter()
+    for descriptor, (connection, frame) in connections.items():
+        connection.sendall(frame)
+        sent_at[descriptor] = time.perf_counter()
     while time.perf_counter() < begin + SECONDS:
-        for number, _ in poll.poll(1):
-            end, frame = ends[number]
-            answer = end.recv(4096)  # some 60 bytes, sent at once
-            if len(answer) != 4 + int.from_bytes(answer[:4], "big"):
-                raise RuntimeError(f"{bootstrap} sent {answer[:80]!r} and not an empty answer")
+        for descriptor, _ in poll.poll(1):
+            connection, frame = connections[descriptor]
+            response = connection.recv(4096)  # some 60 bytes in one packet
+            if len(response) != 4 + int.from_bytes(response[:4], "big"):
+                raise RuntimeError(f"{bootstrap} sent {response[:80]!r}, expected one empty Fetch response")
             now = time.perf_counter()
             if now > begin + SETTLED_S:
-                taken.append(1000 * (now - asked[number]))
-            end.sendall(frame)
-            asked[number] = time.perf_counter()
-    for end, _ in ends.values():
-        end.close()
-    return taken
+                durations_ms.append(1000 * (now - sent_at[descriptor]))
+            connection.sendall(frame)
+            sent_at[descriptor] = time.perf_counter()
+    for connection, _ in connections.values():
+        connection.close()
+    return durations_ms
 
 
 def main(report: Report, only: Sequence[str] = ()) -> None:
-    """A line for each side and measurement."""
+    """Report every measurement of each broker."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as home:
         for name, side in sides(Path(home)).items():
             if only and name not in only:
@@ -111,7 +118,7 @@ def main(report: Report, only: Sequence[str] = ()) -> None:
             seconds, slowest = create(side)
             spent = processor_seconds(side.pid) - before
             report.add(
-                "broker_scale", f"{name}: create {count}, {OF_A_REQUEST * PARTITIONS} a request",
+                "broker_scale", f"{name}: create {count}, {TOPICS_PER_REQUEST * PARTITIONS} a request",
                 seconds=round(seconds, 2), slowest_request_s=round(slowest, 3),
                 processor_ms_a_partition=round(1000 * spent / total, 3),
             )  # fmt: skip

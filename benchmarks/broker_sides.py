@@ -1,4 +1,4 @@
-"""The two brokers of a comparison: ours and a real Apache Kafka, on one disk, with the same settings."""
+"""The two brokers of a comparison: kafkalog-broker and Apache Kafka, on one disk, with the same settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kafkalog_broker.testing import RunningBroker
 from tests.interop.real_kafka import RealKafka
 
 PROPERTIES = {
-    # Nobody needs what was measured: it must not pile up in memory, nor be written to disk during later measurements.
+    # Records of earlier measurements must neither use memory nor be written to disk during later ones.
     "log.segment.delete.delay.ms": 0,
 }
 
 
 class Topics(Protocol):
-    """Where topics can be made and deleted."""
+    """A broker in which topics can be created and deleted."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -28,7 +28,7 @@ class Topics(Protocol):
 
 
 class Side(Protocol):
-    """What both brokers can do."""
+    """Operations of both brokers."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -40,7 +40,7 @@ class Side(Protocol):
 
 
 def sides(home: Path) -> dict[str, Any]:
-    """Both, not started, with their files below `home`. The order is the one in which they take turns."""
+    """Return both brokers by name, not started, with their files below `home`. They are measured in this order."""
     return {
         "kafkalog": RunningBroker(home / "kafkalog", PROPERTIES),
         "kafka": RealKafka(home / "kafka", PROPERTIES),
@@ -49,13 +49,13 @@ def sides(home: Path) -> dict[str, Any]:
 
 @contextmanager
 def running_sides() -> Iterator[dict[str, Side]]:
-    """Both, serving, in directories that are removed afterwards."""
+    """Start both brokers in temporary directories, and stop them at the end of the block."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
         yield {name: stack.enter_context(side) for name, side in sides(Path(home)).items()}
 
 
 def new_topic(side: Topics, partitions: int) -> str:
-    """Make a topic that nobody has used; its name."""
+    """Create a topic with a unique name, and return the name."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
     side.create_topic(name, partitions)
     return name
@@ -70,8 +70,8 @@ def delete_topic(side: Topics, topic: str) -> None:
 
 
 def resident_mb(pid: int | None) -> int:
-    """Resident memory of a process, in MB of 10^6 bytes. Linux only."""
-    found = re.search(r"^VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    if found is None:
+    """Return the resident memory of a process, in MB of 10^6 bytes. Linux only."""
+    match = re.search(r"^VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    if match is None:
         raise RuntimeError(f"process {pid} has no VmRSS: it has ended")
-    return round(int(found.group(1)) * 1024 / 1e6)
+    return round(int(match.group(1)) * 1024 / 1e6)

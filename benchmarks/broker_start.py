@@ -1,9 +1,11 @@
-"""How long a broker takes to serve, in a new directory and with 100 partitions; the memory it is idle with."""
+"""Seconds until a started broker serves, in a new directory and with 100 partitions, and its memory when idle."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +19,7 @@ RECORDS = 200_000  # of 100 B, in all partitions together
 
 
 def started(side: Side) -> float:
-    """Seconds until a stopped broker serves; it is stopped again then."""
+    """Start a stopped broker and stop it again. Return the seconds until it serves."""
     begin = time.perf_counter()
     side.start()
     seconds = time.perf_counter() - begin
@@ -25,39 +27,42 @@ def started(side: Side) -> float:
     return seconds
 
 
-def started_anew(home: Path, count: list[int]) -> float:
-    """Seconds until a broker serves in a directory that is not there yet."""
-    count.append(1)
-    return started(sides(home / str(len(count)))["kafkalog"])
+def started_in_new_directory(home: Path, numbers: Iterator[int]) -> float:
+    """Start a broker in a new directory and stop it again. Return the seconds until it serves."""
+    return started(sides(home / str(next(numbers)))["kafkalog"])
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """Two lines for starts, one for memory."""
+    """Report the starts and the memory."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as home, Clients(1) as clients:
         brokers = sides(Path(home))
         for side in brokers.values():
-            side.start()  # Kafka formats its directory now, which is no part of its start
+            side.start()  # formats Kafka's directory, which is not part of a start
             side.stop()
-        count: list[int] = []
-        new = {"kafkalog": partial(started_anew, Path(home), count), "kafka": partial(started, brokers["kafka"])}
-        tell(report, "start, a new directory", in_turn(new, rounds=rounds, warmups=0))
+        new = {
+            "kafkalog": partial(started_in_new_directory, Path(home), itertools.count(1)),
+            "kafka": partial(started, brokers["kafka"]),
+        }
+        add_starts(report, "start, a new directory", in_turn(new, rounds=rounds, warmups=0))
         idle = {}
         for name, side in brokers.items():
             side.start()
-            time.sleep(2)  # what a start leaves to do afterwards is done, as far as memory goes
+            time.sleep(2)  # until the deferred work of the start is done
             idle[name] = resident_mb(side.pid)
             one = {"bootstrap": side.bootstrap, "topic": new_topic(side, PARTITIONS), "records": RECORDS}
             clients.run(produce, [{**one, "size": 100, "codec": "none"}])
             side.stop()
         again = {name: partial(started, side) for name, side in brokers.items()}
-        tell(report, f"start, {PARTITIONS} partitions after a clean stop", in_turn(again, rounds=rounds, warmups=0))
+        add_starts(
+            report, f"start, {PARTITIONS} partitions after a clean stop", in_turn(again, rounds=rounds, warmups=0)
+        )
         report.add(
             "broker", "resident memory, idle", kafkalog_MB=idle["kafkalog"], bar="<= 150", kafka_MB=idle["kafka"]
         )
 
 
-def tell(report: Report, what: str, seconds: dict[str, list[float]]) -> None:
-    """One line."""
+def add_starts(report: Report, what: str, seconds: dict[str, list[float]]) -> None:
+    """Report the seconds of one kind of start."""
     report.add(
         "broker",
         what,

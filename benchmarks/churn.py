@@ -1,10 +1,10 @@
-"""Clients, topics, groups and transactional ids that come and go: memory of a broker that serves them for an hour.
+"""Memory of a broker during an hour of short-lived clients, topics, groups and transactional IDs.
 
     python -m benchmarks.churn [MINUTES]
 
-Each second some 20 connections, 4 topics (half of them deleted, with their records, in the same second), 3 consumer
-groups of each protocol and 2 transactional ids, all under names used once. What nobody deletes expires within a minute.
-A broker that keeps nothing of what is gone has as much memory after the first ten minutes as at the end.
+Each second there are 20 new connections, 4 topics (two of them deleted in the same second, with their records), 3
+consumer groups of each protocol and 2 transactional IDs, all with new names. Objects that are not deleted expire within
+a minute. A broker without leaks has the same memory after ten minutes and at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROPERTIES = {
 
 
 def connections(broker: RunningBroker, count: int = 20) -> None:
-    """Each of a client id of its own, half of them closed before their answer is read."""
+    """Open connections with a client ID of their own, and close half of them before the response is read."""
     from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
     from kafkalog_broker.protocol.client_messages import encode_client_request
@@ -58,27 +58,32 @@ def connections(broker: RunningBroker, count: int = 20) -> None:
                 connection.recv(4)
 
 
-def topics(broker: RunningBroker, left: deque[list[str]]) -> None:
-    """Four topics with records of an idempotent producer; two are deleted at once, two by the next call."""
+def topics(broker: RunningBroker, remaining: deque[list[str]]) -> None:
+    """Write to four new topics with an idempotent producer. Delete two of them now, and two in a later call.
+
+    Args:
+        remaining: Topics that a later call deletes.
+    """
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     settings = {"bootstrap.servers": broker.bootstrap, "client.id": f"topics-{uuid.uuid4()}"}
     admin, names = AdminClient(settings), [f"churn-{uuid.uuid4()}" for _ in range(4)]
-    for made in admin.create_topics([NewTopic(name, 2, config={"retention.ms": "60000"}) for name in names]).values():
-        made.result(60)
+    new = [NewTopic(name, 2, config={"retention.ms": "60000"}) for name in names]
+    for creation in admin.create_topics(new).values():
+        creation.result(60)
     producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 0})
     for name in names:
         producer.produce(name, b"v" * 100, key=b"k")
     producer.flush(60)
-    left.append(names[2:])
-    gone = names[:2] + (left.popleft() if len(left) > 1 else [])
-    for deleted in admin.delete_topics(gone).values():
-        deleted.result(60)
+    remaining.append(names[2:])
+    deleted = names[:2] + (remaining.popleft() if len(remaining) > 1 else [])
+    for deletion in admin.delete_topics(deleted).values():
+        deletion.result(60)
 
 
 def groups(broker: RunningBroker, protocol: str) -> None:
-    """Three groups that consume and commit; one is deleted, the others expire."""
+    """Consume and commit with three new groups. One is deleted, the others expire."""
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -99,7 +104,7 @@ def groups(broker: RunningBroker, protocol: str) -> None:
 
 
 def transactions(broker: RunningBroker) -> None:
-    """Two transactional ids: one commits, the other leaves its transaction to the coordinator."""
+    """Begin transactions with two new transactional IDs. One is committed, the coordinator aborts the other."""
     from confluent_kafka import Producer
 
     for commits in (True, False):
@@ -116,14 +121,14 @@ def transactions(broker: RunningBroker) -> None:
 
 
 def main(report: Report, minutes: float = MINUTES) -> None:
-    """One line for every five minutes."""
+    """Report the memory every five minutes."""
     with TemporaryDirectory(prefix="kafkalog-churn-") as home, RunningBroker(Path(home) / "data", PROPERTIES) as broker:
         broker.create_topic("kept", 1, {"retention.ms": 60_000, "segment.ms": 10_000})
         ended = threading.Event()
         done: dict[str, int] = {}
         failed: list[Exception] = []
 
-        def again(name: str, run: Callable[..., None], *arguments: object) -> None:
+        def repeat(name: str, run: Callable[..., None], *arguments: object) -> None:
             try:
                 for count in itertools.count(1):
                     began = time.monotonic()
@@ -131,7 +136,7 @@ def main(report: Report, minutes: float = MINUTES) -> None:
                     done[name] = count
                     if ended.wait(max(0.0, 1 - (time.monotonic() - began))):
                         return
-            except Exception as error:  # noqa: BLE001 - raised by whoever measures
+            except Exception as error:  # noqa: BLE001 - raised again in the main thread
                 failed.append(error)
 
         jobs: list[tuple[Any, ...]] = [
@@ -141,7 +146,7 @@ def main(report: Report, minutes: float = MINUTES) -> None:
             ("consumer", groups, "consumer"),
             ("transactions", transactions),
         ]
-        threads = [threading.Thread(target=again, args=job) for job in jobs]
+        threads = [threading.Thread(target=repeat, args=job) for job in jobs]
         for thread in threads:
             thread.start()
         began = time.monotonic()

@@ -1,5 +1,6 @@
-"""Compaction by itself: uncompressed bytes a second of one core, per codec and batch size. And what a producer of one
-record a request waits for its acknowledgement while the cleaner runs, against the same broker with nothing to clean.
+"""Compaction: its rate on one core for each codec and batch size, and its effect on the latency of producers.
+
+The latency is that of requests with one record, while the cleaner runs and while it has nothing to clean.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 
 NOW = 1_700_000_000_000
 UNCOMPRESSED = 100_000_000
-"""Bytes of records that a cleaning starts from."""
+"""Uncompressed bytes of the records that are cleaned."""
 KEYS = 200_000
 IO_BUFFER = 256 << 10  # Kafka's default: half of log.cleaner.io.buffer.size
 DEDUPE_BUFFER = 128 << 20
@@ -53,7 +54,7 @@ CASES = (
 
 
 class Host(CleaningHost):
-    """Never in the way, and swaps nothing in, so that the same log can be cleaned again."""
+    """Host without limits that discards the cleaned segments, so that the same log can be cleaned again."""
 
     def __init__(self) -> None:
         pass
@@ -73,7 +74,7 @@ class Host(CleaningHost):
 
 
 def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> tuple[Log, int]:
-    """A log with one closed segment after another, and how many bytes its records have uncompressed."""
+    """Create a log of closed segments. Return it with the uncompressed size of its records in bytes."""
     config = LogConfig.of(
         BrokerConfig.from_properties({}), {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
     )
@@ -92,7 +93,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
         size += sum(len(run.data) for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW))
         params = BatchParams(batch_size=batch_size, codec=codec)
         for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW):
-            for encoded in batches_of(run.data):
+            for encoded in split_batches(run.data):
                 log.append_batch(encoded.data, NOW)
     log.local.roll(NOW)
     log.flush()
@@ -100,18 +101,18 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
 
 
 def clean(log: Log) -> float:
-    """Seconds of processor time."""
-    job = CleaningRequest(
+    """Clean the log. Return the processor time in seconds."""
+    request = CleaningRequest(
         directory=log.directory, segments=log.segments, config=log.config, first_dirty_offset=0,
         first_uncleanable_offset=log.segments[-1].base_offset, now_ms=NOW,
     )  # fmt: skip
     begin = time.process_time()
-    Cleaner(job, Host(), DEDUPE_BUFFER, 0.9, IO_BUFFER).clean()
+    Cleaner(request, Host(), DEDUPE_BUFFER, 0.9, IO_BUFFER).clean()
     return time.process_time() - begin
 
 
 def speed(report: Report, rounds: int) -> None:
-    """The map built and the segments written again, fsync included but not waited for: processor time."""
+    """Report the rate of compaction by processor time, which does not include waiting for fsync."""
     for codec, value_size, batch_size in CASES:
         with tempfile.TemporaryDirectory() as directory, one_core():
             log, size = filled(Path(directory), codec, value_size, batch_size)
@@ -125,23 +126,23 @@ def speed(report: Report, rounds: int) -> None:
 
 
 def acknowledgements(broker: RunningBroker, seconds: float) -> list[float]:
-    """How long each of a producer's requests took, one record each, one after the other."""
+    """Send requests with one record one after the other. Return the seconds until each acknowledgement."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "acks": "all"})
-    taken: list[float] = []
+    durations: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         begin = time.perf_counter()
         producer.produce("measured", b"v" * 100, b"key")
         producer.flush(30)
-        taken.append(time.perf_counter() - begin)
-    return taken[100:]
+        durations.append(time.perf_counter() - begin)
+    return durations[100:]
 
 
 @contextmanager
 def writing(broker: RunningBroker) -> Iterator[None]:
-    """Someone fills compacted partitions all the while, so that the cleaner never rests."""
+    """Write to the topic `dirty` during the block, so that the cleaner always has work."""
     from confluent_kafka import Producer
 
     done = threading.Event()
@@ -154,7 +155,7 @@ def writing(broker: RunningBroker) -> Iterator[None]:
                 number += 1
                 producer.produce("dirty", b"v" * 100, b"key-%d" % (number % KEYS))
             producer.flush(30)
-            time.sleep(0.02)  # a load that the broker carries: what is measured is the cleaner
+            time.sleep(0.02)  # a moderate load, so that only the cleaner affects the latency
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
@@ -166,10 +167,10 @@ def writing(broker: RunningBroker) -> Iterator[None]:
 
 
 def latency(report: Report, seconds: float) -> None:
-    """The same load twice in turn: into topics that are compacted, and into topics that are not."""
+    """Report the latency while another topic is written to, with and without compaction of that topic."""
     p99: dict[str, list[float]] = {"compact": [], "delete": []}
     for _ in range(3):
-        for policy, found in p99.items():
+        for policy, latencies in p99.items():
             topic = {"partitions": 1, "cleanup.policy": policy, "segment.bytes": 1 << 20,
                      "min.cleanable.dirty.ratio": 0.01, "retention.ms": -1}  # fmt: skip
             with (
@@ -177,10 +178,10 @@ def latency(report: Report, seconds: float) -> None:
                 writing(broker),
             ):
                 time.sleep(1)
-                found.append(float(np.quantile(acknowledgements(broker, seconds), 0.99)))
+                latencies.append(float(np.quantile(acknowledgements(broker, seconds), 0.99)))
                 checkpoint = broker.log_dir / "cleaner-offset-checkpoint"
                 if policy == "compact" and not checkpoint.exists():
-                    raise RuntimeError("nothing was compacted, and nothing was measured")
+                    raise RuntimeError("the cleaner did not run, so its effect was not measured")
     report.add(
         "compaction",
         "produce, one record a request, p99 while another topic is written to",

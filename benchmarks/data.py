@@ -1,6 +1,6 @@
-"""The logs that benchmarks read: produced once into a real Kafka, kept in ~/.cache/kafkalog-bench.
+"""Topics that benchmarks read, produced once to Apache Kafka and kept in ~/.cache/kafkalog-bench (about 8 GB).
 
-KAFKALOG_BENCH_CACHE names another place. About 8 GB. A topic that is there already is not produced again.
+The environment variable KAFKALOG_BENCH_CACHE names another directory. An existing topic is not produced again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, POOL, Topic, home
 from benchmarks.typed_formats import values_of
 from tests.interop.real_kafka import RealKafka
 
-# Java's producers make batches of 16 KB, librdkafka's of up to 1 MB. In between, as the 55 KB of a busy Java producer.
 BATCH_BYTES = 65_536
+"""Size of a batch: between the 16 KB of Java's default and the 1 MB of librdkafka's."""
 
 CODECS = ("none", "lz4", "zstd")
 SMALL_VALUES = {codec: Topic(codec, 100, 4_000_000) for codec in CODECS}
@@ -34,12 +34,12 @@ OTHER_CODECS = {codec: Topic(codec, 100, 1_000_000) for codec in ("gzip", "snapp
 
 
 def log_dir() -> Path:
-    """The log directory to read."""
+    """Return the log directory of the topics."""
     return RealKafka(home()).data_dir
 
 
 def ensure(topics: Iterable[Topic]) -> Path:
-    """Produce those topics that are not there yet, stop Kafka cleanly, return the log directory."""
+    """Produce missing topics, stop Kafka cleanly, and return the log directory."""
     missing = [topic for topic in topics if not _marker(topic).exists()]
     if missing:
         with RealKafka(home()) as kafka:
@@ -66,14 +66,14 @@ def _pool(topic: Topic) -> list[bytes]:
 
 
 def _values(topic: Topic) -> list[bytes]:
-    """Half random, half text."""
+    """Return values that are half random bytes and half text."""
     half = topic.value_size // 2
     tail = b"kafkalog " * (topic.value_size // 9 + 1)
     return [os.urandom(half) + tail[: topic.value_size - half] for _ in range(POOL)]
 
 
 def _json_values(topic: Topic) -> list[bytes]:
-    """Objects of seven fields, the last of which fills up the size."""
+    """Return JSON objects with seven fields, of which the last one pads the value to its size."""
     random = Random(topic.value_size)
     values = []
     for n in range(POOL):
@@ -88,7 +88,7 @@ def _json_values(topic: Topic) -> list[bytes]:
 
 
 def produce(bootstrap: str, topic: Topic) -> None:
-    """Produce all records of a topic. Raises RuntimeError when one is refused."""
+    """Produce all records of a topic. Raises RuntimeError if one is not acknowledged."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -117,7 +117,7 @@ def produce(bootstrap: str, topic: Topic) -> None:
                     topic.name, value, key, partition=partition, timestamp=timestamp, on_delivery=delivered
                 )
                 break
-            except BufferError:  # the queue is full: let deliveries in
+            except BufferError:  # the queue is full: process acknowledgements
                 producer.poll(0.05)
         if n % 1000 == 0:
             producer.poll(0)

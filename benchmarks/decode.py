@@ -1,7 +1,7 @@
-"""Decoding by itself: records/s and GB/s of one core, per codec and record size, without Spark.
+"""Decoding without Spark: records/s and GB/s on one core for each codec and record size.
 
-Compared with what the codec's library needs for the same batches alone (`decompress`), or for uncompressed logs with
-copying the file's bytes once (`copy`), and with the same scan of offset and timestamp only.
+The scan is compared with only decompressing the same batches (`decompress`), for uncompressed logs with copying the
+bytes of the file once (`copy`), and with a scan of the columns offset and timestamp.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_LIMIT = 1 << 40
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process on one core, where the system allows it."""
+    """Restrict this process to one core during the block, if the system supports it."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -38,18 +38,18 @@ def one_core() -> Iterator[None]:
     try:
         yield
     finally:
-        os.sched_setaffinity(0, cores)  # processes that are started later would inherit it
+        os.sched_setaffinity(0, cores)  # child processes would inherit the restriction
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
 
 
 def scan(path: Path, topic: Topic, columns: tuple[str, ...] | None) -> None:
-    """Read one partition; raises RuntimeError when a row is missing."""
+    """Read one partition. Raises RuntimeError if the number of rows is wrong."""
     from kafkalog_spark.log.decode.scan_request import ScanRequest
     from kafkalog_spark.log.read.partition_scan import scan_partition
 
@@ -61,7 +61,7 @@ def scan(path: Path, topic: Topic, columns: tuple[str, ...] | None) -> None:
 
 
 def codec_alone(segments: list[Path]) -> None:
-    """Decompress every batch, or copy the file when nothing is compressed. A large batch reuses the same memory."""
+    """Decompress every batch, or copy it if it is not compressed, into reused memory."""
     scratch = Scratch()
     for segment in segments:
         with segment.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -84,7 +84,7 @@ def codec_alone(segments: list[Path]) -> None:
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """Every codec at 100 B, three of them at 1 kB."""
+    """Measure all codecs with values of 100 B, and three of them with 1 kB."""
     topics = [*SMALL_VALUES.values(), *OTHER_CODECS.values(), *LARGE_VALUES.values()]
     path = ensure(topics)
     with one_core():
@@ -93,7 +93,7 @@ def main(report: Report, rounds: int = 5) -> None:
 
 
 def measure(report: Report, path: Path, topic: Topic, rounds: int) -> None:
-    """One line."""
+    """Report the rates of one topic."""
     segments = sorted((path / f"{topic.name}-{PARTITION}").glob("*.log"))
     runs = {
         "scan": partial(timed, partial(scan, path, topic, None)),

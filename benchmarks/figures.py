@@ -1,6 +1,6 @@
-"""The tables of docs/figures.md that are made of benchmarks/results: python -m benchmarks.figures, and each run's end.
+"""Tables of docs/figures.md, generated from benchmarks/results by `python -m benchmarks.figures` and after each run.
 
-A line takes its figures from the newest result of each measurement that it names.
+A row of a table shows figures of the newest result of each of its measurements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ _FIGURE = re.compile(r"(\w+) \**(-?[\d.]+)\**(?:, |$)")
 
 
 class Line(NamedTuple):
-    """sources: (benchmark, what was measured), which `ours` and `against` name by number."""
+    """Row of a table.
+
+    Attributes:
+        what: First cell.
+        sources: Measurements as (benchmark, name of the measurement).
+        ours: Format string of the second cell; `{0.name}` is a figure of the first source.
+        against: Format string of the third cell.
+    """
 
     what: str
     sources: tuple[tuple[str, str], ...]
@@ -218,11 +225,11 @@ BROKER_LINES = (
     ),
 )
 TABLES = {"figures": LINES, "broker": BROKER_LINES}
-"""By the marker before each."""
+"""Rows of each table by its marker in the page."""
 
 
 def newest_results() -> dict[tuple[str, str], SimpleNamespace]:
-    """Figures by name of each measurement, those of its last run."""
+    """Return the figures of the last run of each measurement, by (benchmark, name of the measurement)."""
     newest = {}
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
         for benchmark, what, text in re.findall(
@@ -233,7 +240,7 @@ def newest_results() -> dict[tuple[str, str], SimpleNamespace]:
 
 
 def page() -> str:
-    """docs/figures.md with the newest figures. Raises KeyError for a measurement that no run has made."""
+    """Return the text of docs/figures.md with the newest figures. Raises KeyError if a measurement has no result."""
     results, text = newest_results(), PAGE.read_text(encoding="utf-8")
     for marker, lines in TABLES.items():
         rows = ["| what | kafkalog | against |", "|---|---|---|"]

@@ -1,13 +1,13 @@
-"""The first minute: what somebody who has just come waits for, from a clone and from a wheel.
+"""First use after an installation, from a clone and from a wheel.
 
-make demo     a fresh clone and environment: seconds to the first rows, and to the end
-wheel         a fresh environment with a wheel: seconds from the start of Python to the first row of a query in a new
-              session, over the same of a Python data source that has one row and does nothing. The platform's wheel
-              brings its kernels; with the plain one on an empty cache they are compiled meanwhile
-image's user  the plain wheel, its kernels compiled when the image was made, for somebody who can write nowhere in it,
-              without a home: in Spark, in kafkalog-cat, in the broker
+make demo     seconds in a new clone and environment until the first rows, and until the end
+wheel         seconds in a new environment from the start of Python to the first row of a query, compared with a Python
+              data source that has one row. The wheel of a platform contains compiled kernels; with the plain wheel they
+              are compiled during the query
+image's user  the plain wheel with kernels that were compiled when the image was built, for a user without a home
+              directory and without write access: in Spark, kafkalog-cat and the broker
 
-Packages come from where pip is set to fetch them. Each run is a process; `compiled`: kernels that it wrote.
+Packages come from the configured index of pip. Each run is a process; `compiled` is the number of kernels it wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kafkalog_broker.testing import running_broker
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = 1000
 KERNELS = "read,write,json,avro,protobuf,broker"
-_OF_OURS = ("PYTHONPATH", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+_REMOVED_VARIABLES = ("PYTHONPATH", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 QUERY = """
 import os, sys, time
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -58,12 +58,12 @@ reader = spark.read.format("idle" if kind == "idle" else "kafkalog").options(sub
 if kind == "json":
     reader = reader.options(**{"value.format": "json", "value.schema": "amount INT"})
 assert len(reader.load(path).take(1)) == 1
-os._exit(0)  # at the first row; what Spark does to end is not waited for
+os._exit(0)  # the shutdown of Spark is not measured
 """
 
 
 def run(command: Sequence[str | Path], **more: object) -> None:
-    """Raises CalledProcessError, with what was printed."""
+    """Run a command. If it fails, print its output and raise CalledProcessError."""
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload]
     if done.returncode:
         print(done.stdout, file=sys.stderr)
@@ -71,7 +71,7 @@ def run(command: Sequence[str | Path], **more: object) -> None:
 
 
 def demo(report: Report, folder: Path) -> None:
-    """One line: make demo in a clone."""
+    """Report `make demo` in a new clone."""
     run(["git", "clone", "--quiet", ROOT, folder])
     began, first = time.perf_counter(), 0.0
     command = ["make", f"PYTHON={sys.executable}", "demo"]
@@ -94,28 +94,28 @@ def demo(report: Report, folder: Path) -> None:
 
 
 def wheel(folder: Path, kernels: str) -> Path:
-    """Built from this checkout; kernels: groups that it carries."""
+    """Build a wheel of this checkout. `kernels`: names of the groups of compiled kernels in it, separated by commas."""
     environment = {**os.environ, "KAFKALOG_KERNELS": kernels}
     run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT], env=environment)
-    (made,) = folder.glob("*.whl")
-    return made
+    (built,) = folder.glob("*.whl")
+    return built
 
 
-def environment_of(folder: Path, made: Path) -> Path:
-    """The Python of a new environment."""
+def environment_of(folder: Path, wheel: Path) -> Path:
+    """Install a wheel in a new environment, and return its Python."""
     run([sys.executable, "-m", "venv", folder])
-    run([folder / "bin" / "pip", "install", "--quiet", f"{made}[spark,broker]"])
+    run([folder / "bin" / "pip", "install", "--quiet", f"{wheel}[spark,broker]"])
     return folder / "bin" / "python"
 
 
 def environment_with(home: Path, temporary: Path) -> dict[str, str]:
-    """Variables of somebody whose home directory this is."""
-    kept = {name: value for name, value in os.environ.items() if name not in _OF_OURS}
+    """Return the environment variables of a user with this home directory."""
+    kept = {name: value for name, value in os.environ.items() if name not in _REMOVED_VARIABLES}
     return {**kept, "HOME": str(home), "TMPDIR": str(temporary), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def first_row(python: Path, kind: str, logs: Path, environment: Mapping[str, str], prefix: Sequence[str] = ()) -> float:
-    """Seconds from the start of a Python process to its first row."""
+    """Return the seconds from the start of a Python process to its first row."""
     began = time.perf_counter()
     run([*prefix, python, "-c", QUERY, kind, logs], env=environment, cwd=environment["TMPDIR"])
     return time.perf_counter() - began
@@ -128,7 +128,7 @@ def compiled(*folders: Path) -> set[Path]:
 def queries(
     report: Report, what: str, python: Path, logs: Path, home: Path, bars: Mapping[str, str], rounds: int
 ) -> None:
-    """A line for each kind of query; an empty cache before each."""
+    """Report each kind of query with an empty cache of kernels."""
     package = python.parent.parent
     before = compiled(package)
     best: dict[str, float] = {}
@@ -152,9 +152,9 @@ def queries(
 
 
 def image_user(report: Report, python: Path, logs: Path, home: Path) -> None:
-    """A line for Spark, and one for the broker and kafkalog-cat."""
+    """Report the use in Spark, and in the broker and kafkalog-cat, without write access."""
     package = python.parent.parent
-    # not beside the sources of this checkout, which Python would prefer
+    # from another directory: Python would import the sources of the checkout
     run([python, "-m", "kafkalog_spark.warm", "--only", "read,write,json,broker"], cwd=home)
     folders = [path for path in package.rglob("*") if path.is_dir()]
     drop = ["setpriv", "--inh-caps=-dac_override", "--bounding-set=-dac_override"] if os.getuid() == 0 else []
@@ -194,11 +194,11 @@ def produce(bootstrap: str) -> None:
     for number in range(RECORDS):
         producer.produce("orders", b'{"amount": %d}' % number)
     if producer.flush(60):
-        raise RuntimeError("the broker has not taken all records")
+        raise RuntimeError("the broker has not acknowledged all records")
 
 
 def main(report: Report, rounds: int = 2) -> None:
-    """A line for make demo, two for each wheel, two for the image's user."""
+    """Run all measurements."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as name:
         folder = Path(name)
         logs, home = folder / "logs", folder / "home"

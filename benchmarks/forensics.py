@@ -1,7 +1,8 @@
-"""What one does with a log after an incident: the table `batches`, a search by key, the last records, a repair.
+"""Analysis of a log after an incident: the table `batches`, a search by key, the last records, and a repair.
 
-`batches` and the repair on one core, without Spark; kafka-dump-log prints the same headers for comparison. The searches
-in Spark, on `local[2]`, in turn with reading all and filtering in Spark, and with format("kafka") and the same filter.
+`batches` and the repair run on one core without Spark; kafka-dump-log prints the same headers for comparison. The
+searches run in Spark on `local[2]`, in turn with a filter in Spark after reading all records, and with the same filter
+after format("kafka").
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TAIL = 100
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """All four."""
+    """Run all measurements."""
     large = LARGE_VALUES["none"]
     ensure([large, *KEYED.values()])
     batches(report, large, rounds)
@@ -39,13 +40,13 @@ def main(report: Report, rounds: int = 5) -> None:
 
 
 def logs_of(topic: Topic) -> list[Path]:
-    """The .log files of a topic."""
+    """Return the .log files of a topic."""
     path = ensure([topic])
     return [file for n in range(PARTITIONS) for file in sorted((path / f"{topic.name}-{n}").glob("*.log"))]
 
 
 def batches(report: Report, topic: Topic, rounds: int) -> None:
-    """Every header and CRC of 2 GB as a table, and as kafka-dump-log prints them."""
+    """Report reading all headers and CRCs of 2 GB as a table, compared with kafka-dump-log."""
     files, path = logs_of(topic), str(ensure([topic]))
     size = sum(file.stat().st_size for file in files)
     counts = set()
@@ -63,7 +64,7 @@ def batches(report: Report, topic: Topic, rounds: int) -> None:
 
     seconds = in_turn({"table": table, "dump": dump}, rounds=min(rounds, 3), warmups=1)
     if len(counts) != 1:
-        raise RuntimeError(f"the table and kafka-dump-log do not have as many batches: {counts}")
+        raise RuntimeError(f"the table and kafka-dump-log differ in the number of batches: {counts}")
     report.add(
         "forensics",
         f"table batches of {size / 1e9:.2f} GB, one core",
@@ -75,18 +76,18 @@ def batches(report: Report, topic: Topic, rounds: int) -> None:
 
 
 def repair(report: Report, topic: Topic, rounds: int) -> None:
-    """All of 2 GB written to a new directory, indexes made anew."""
+    """Report the repair of 2 GB, which copies all batches to a new directory and rebuilds the indexes."""
     sources = [ensure([topic]) / f"{topic.name}-{n}" for n in range(PARTITIONS)]
     size = sum(file.stat().st_size for file in logs_of(topic))
 
-    def once() -> float:
-        with emptied() as target:
+    def repaired() -> float:
+        with temporary_directory() as target:
             begin = time.perf_counter()
             if not repair_log_dirs(sources, target).is_whole:
-                raise RuntimeError("a sound directory was not copied whole")
+                raise RuntimeError("the copy of an undamaged directory is not complete")
             return time.perf_counter() - begin
 
-    seconds = in_turn({"repair": once}, rounds=rounds, warmups=1)
+    seconds = in_turn({"repair": repaired}, rounds=rounds, warmups=1)
     report.add(
         "forensics",
         f"repair of {size / 1e9:.2f} GB, one core",
@@ -96,8 +97,8 @@ def repair(report: Report, topic: Topic, rounds: int) -> None:
 
 
 @contextmanager
-def emptied() -> Iterator[Path]:
-    """A new directory, and nothing is left of it."""
+def temporary_directory() -> Iterator[Path]:
+    """Create a directory, and remove it at the end of the block."""
     target = Path(tempfile.mkdtemp())
     try:
         yield target
@@ -106,13 +107,13 @@ def emptied() -> Iterator[Path]:
 
 
 def tail(report: Report, topic: Topic, rounds: int) -> None:
-    """The last records of each partition of 2 GB: in Spark, and without it in a process that has loaded the kernels."""
+    """Report reading the last records of each partition of 2 GB, in Spark and without it after the first use."""
     path, wanted = str(ensure([topic])), TAIL * PARTITIONS
 
     def without_spark() -> float:
         begin = time.perf_counter()
         if sum(batch.num_rows for batch in LogDirs.open(path).scan(topic.name, tail=TAIL)) != wanted:
-            raise RuntimeError("not so many records")
+            raise RuntimeError(f"the scan did not return {wanted} records")
         return time.perf_counter() - begin
 
     with SparkSession() as ours:
@@ -129,7 +130,7 @@ def tail(report: Report, topic: Topic, rounds: int) -> None:
 
 
 def search(report: Report, topic: Topic, rounds: int) -> None:
-    """All records of one key, found three ways."""
+    """Report the search for all records of a key: by where.key, by a filter in Spark, and by the connector."""
     path, wanted = str(ensure([topic])), topic.records // 1_000_000
     connector = Connector.install()
     with (
@@ -138,12 +139,14 @@ def search(report: Report, topic: Topic, rounds: int) -> None:
         SparkSession() as ours,
     ):
         subscribed = {"subscribe": topic.name}
-        found = {"action": "count", "expect": wanted}
-        same = {"filter": f"key = CAST('{KEY}' AS BINARY)", **found}
+        counting = {"action": "count", "expect": wanted}
+        filtering = {"filter": f"key = CAST('{KEY}' AS BINARY)", **counting}
         runs = {
-            "search": partial(ours.run, "kafkalog", {**subscribed, "where.key": KEY}, path=path, **found),
-            "filter": partial(ours.run, "kafkalog", subscribed, path=path, **same),
-            "kafka": partial(theirs.run, "kafka", {**subscribed, "kafka.bootstrap.servers": kafka.bootstrap}, **same),
+            "search": partial(ours.run, "kafkalog", {**subscribed, "where.key": KEY}, path=path, **counting),
+            "filter": partial(ours.run, "kafkalog", subscribed, path=path, **filtering),
+            "kafka": partial(
+                theirs.run, "kafka", {**subscribed, "kafka.bootstrap.servers": kafka.bootstrap}, **filtering
+            ),
         }
         seconds = in_turn(runs, rounds=rounds)
     report.add(

@@ -1,15 +1,14 @@
-"""Consumer groups (KIP-848), a hundred members over a thousand partitions, and streams groups (KIP-1071), a hundred
-over five hundred tasks, of which each is a process: this broker and a real Kafka in turn.
+"""Rebalances of consumer groups (KIP-848) and streams groups (KIP-1071) with 100 members, compared with Apache Kafka.
 
-Members are simulated by the protocol itself: each sends its next heartbeat as soon as the last one is answered, and
-gives up at once what it is told to, so what is measured is the coordinator. Between two assignments nobody waits.
+The members are simulated on the level of the protocol. Each sends its next heartbeat directly after the last response,
+and releases revoked partitions immediately, so that only the coordinator is measured. The assignment interval is 0.
 
 | measurement | from | to |
 |---|---|---|
 | join | the first of 100 members joins | all have their partitions |
-| one more | another one joins | all 101 have theirs |
-| one leaves | it leaves | all 100 have theirs |
-| heartbeats | | 20 rounds in which nothing happens |
+| one more | another member joins | all 101 have their partitions |
+| one leaves | that member leaves | all 100 have their partitions |
+| heartbeats | a stable group | the end of 20 rounds of heartbeats |
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ PROPERTIES = {
     "group.consumer.session.timeout.ms": 60_000,
     "offsets.topic.num.partitions": 1,
 }
-_SECONDS = 120
+_TIMEOUT_S = 120
 
 
 class Member:
-    """A member of a consumer group, and what it has. API: key and version of its heartbeats."""
+    """Member of a consumer group with its assignment. `API`: key and version of its heartbeat requests."""
 
     API = 68, 1
     PARTITIONS = 1_000
@@ -53,7 +52,7 @@ class Member:
         self.connection = connection
         self.member_id, self.epoch = uuid.uuid4().hex, 0
         self.owned: dict[Any, tuple[int, ...]] = {}
-        self._group, self._topic, self._tells = group, topic, True
+        self._group, self._topic, self._reports_assignment = group, topic, True
 
     @property
     def partitions(self) -> int:
@@ -71,28 +70,28 @@ class Member:
             "server_assignor": None,
             "topic_partitions": [
                 {"topic_id": str(topic), "partitions": list(parts)} for topic, parts in self.owned.items()
-            ] if self._tells else None,
+            ] if self._reports_assignment else None,
         }  # fmt: skip
 
     def receive(self) -> None:
         frame = _frame(self.connection)
-        answer: Any = decode_response(*self.API, frame)
-        if answer.error_code.value:
-            raise RuntimeError(f"member {self.member_id}: {answer.error_code.name} {answer.error_message}")
-        owned = self._owned(answer)
-        self.epoch, self._tells = answer.member_epoch, owned is not None
+        response: Any = decode_response(*self.API, frame)
+        if response.error_code.value:
+            raise RuntimeError(f"member {self.member_id}: {response.error_code.name} {response.error_message}")
+        owned = self._assigned(response)
+        self.epoch, self._reports_assignment = response.member_epoch, owned is not None
         if owned is not None:
             self.owned = owned
 
-    def _owned(self, answer: Any) -> dict[Any, tuple[int, ...]] | None:
-        """None where it is as before."""
-        if answer.assignment is None:
+    def _assigned(self, response: Any) -> dict[Any, tuple[int, ...]] | None:
+        """Return the assignment in a response, or None if it is unchanged."""
+        if response.assignment is None:
             return None
-        return {part.topic_id: part.partitions for part in answer.assignment.topic_partitions}
+        return {part.topic_id: part.partitions for part in response.assignment.topic_partitions}
 
 
 class StreamsMember(Member):
-    """A member of a streams group, the only one of its process. Its topology is one subtopology."""
+    """Member of a streams group with a process ID of its own. Its topology has one subtopology."""
 
     API = 88, 0
     PARTITIONS = 500
@@ -110,16 +109,17 @@ class StreamsMember(Member):
             "endpoint_information_epoch": 0, "instance_id": None, "rack_id": None,
             "rebalance_timeout": 60_000 if joins else -1,
             "topology": {"epoch": 0, "subtopologies": [subtopology]} if joins else None,
-            "active_tasks": active if self._tells else None, "standby_tasks": [] if self._tells else None,
-            "warmup_tasks": [] if self._tells else None, "process_id": self.member_id if joins else None,
+            "active_tasks": active if self._reports_assignment else None,
+            "standby_tasks": [] if self._reports_assignment else None,
+            "warmup_tasks": [] if self._reports_assignment else None, "process_id": self.member_id if joins else None,
             "user_endpoint": None, "client_tags": [] if joins else None, "task_offsets": None,
             "task_end_offsets": None, "shutdown_application": False,
         }  # fmt: skip
 
-    def _owned(self, answer: Any) -> dict[Any, tuple[int, ...]] | None:
-        if answer.active_tasks is None:
+    def _assigned(self, response: Any) -> dict[Any, tuple[int, ...]] | None:
+        if response.active_tasks is None:
             return None
-        return {tasks.subtopology_id: tasks.partitions for tasks in answer.active_tasks}
+        return {tasks.subtopology_id: tasks.partitions for tasks in response.active_tasks}
 
 
 def _frame(connection: socket.socket) -> bytes:
@@ -130,15 +130,15 @@ def _frame(connection: socket.socket) -> bytes:
 def _exactly(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        some = connection.recv(size - len(data))
-        if not some:
+        piece = connection.recv(size - len(data))
+        if not piece:
             raise RuntimeError("the broker has closed the connection")
-        data += some
+        data += piece
     return bytes(data)
 
 
 def _round(members: Iterable[Member]) -> None:
-    """One heartbeat of each, those of different connections at the same time."""
+    """Send one heartbeat of each member, on all connections at the same time."""
     waiting = list(members)
     while waiting:
         busy: dict[int, Member] = {}
@@ -152,7 +152,7 @@ def _round(members: Iterable[Member]) -> None:
 
 
 def _settle(members: list[Member]) -> float:
-    """Seconds until all have what they are to have."""
+    """Send heartbeats until all partitions are assigned evenly. Return the seconds."""
     began = time.perf_counter()
     partitions = members[0].PARTITIONS
     while True:
@@ -161,54 +161,54 @@ def _settle(members: list[Member]) -> float:
         fewest = min(member.partitions for member in members)
         if total == partitions and fewest >= partitions // len(members) and len({m.epoch for m in members}) == 1:
             return time.perf_counter() - began
-        if time.perf_counter() - began > _SECONDS:
-            raise RuntimeError(f"{total} of {partitions} partitions are assigned after {_SECONDS} s")
+        if time.perf_counter() - began > _TIMEOUT_S:
+            raise RuntimeError(f"{total} of {partitions} partitions are assigned after {_TIMEOUT_S} s")
 
 
 def measure(side: Side, kind: type[Member]) -> dict[str, float]:
-    """Seconds by measurement, in a group of its own."""
+    """Run all measurements in a new group. Return the seconds by name."""
     host, _, port = side.bootstrap.rpartition(":")
     group, topic = f"bench-{uuid.uuid4().hex}", kind.WHAT
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=_SECONDS))
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=_TIMEOUT_S))
             for _ in range(CONNECTIONS)
         ]
         _find_coordinator(connections[0], group)
         members = [kind(connections[number % CONNECTIONS], group, topic) for number in range(MEMBERS)]
-        found = {"join": _settle(members)}
+        seconds = {"join": _settle(members)}
         members.append(kind(connections[0], group, topic))
-        found["one more"] = _settle(members)
-        gone = members.pop()
-        gone.epoch, gone.owned = -1, {}
+        seconds["one more"] = _settle(members)
+        leaving = members.pop()
+        leaving.epoch, leaving.owned = -1, {}
         began = time.perf_counter()
-        _round([gone])
-        found["one leaves"] = time.perf_counter() - began + _settle(members)
+        _round([leaving])
+        seconds["one leaves"] = time.perf_counter() - began + _settle(members)
         began = time.perf_counter()
         for _ in range(QUIET_ROUNDS):
             _round(members)
-        found["heartbeats"] = time.perf_counter() - began
+        seconds["heartbeats"] = time.perf_counter() - began
         for member in members:
             member.epoch, member.owned = -1, {}
         _round(members)
-    return found
+    return seconds
 
 
 def _find_coordinator(connection: socket.socket, group: str) -> None:
-    """Makes __consumer_offsets, and waits until it is served."""
-    end = time.monotonic() + _SECONDS
+    """Wait until the group has a coordinator, which also creates __consumer_offsets."""
+    end = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < end:
         frame = exchange(connection, request_entity(10, 4, {"key_type": 0, "coordinator_keys": [group]}, {}))
-        answer: Any = decode_response(10, 4, frame)
-        if not answer.coordinators[0].error_code.value:
+        response: Any = decode_response(10, 4, frame)
+        if not response.coordinators[0].error_code.value:
             time.sleep(1)  # Kafka's coordinator loads the partition in the background
             return
         time.sleep(0.1)
-    raise RuntimeError("there is no coordinator")
+    raise RuntimeError(f"group {group} has no coordinator after {_TIMEOUT_S} s")
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """Both brokers in turn, `rounds` times; medians."""
+    """Measure both brokers in turn, `rounds` times, and report medians."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
         both: dict[str, Any] = {
             "kafkalog": RunningBroker(Path(home) / "kafkalog", PROPERTIES),
@@ -220,7 +220,7 @@ def main(report: Report, rounds: int = 5) -> None:
             stack.enter_context(side)
             for kind in kinds:
                 side.create_topic(kind.WHAT, kind.PARTITIONS)
-                measure(side, kind)  # once without counting: a JVM warms up
+                measure(side, kind)  # warm-up for the JVM
         for _ in range(rounds):
             for kind in kinds:
                 for name, side in both.items():

@@ -1,7 +1,7 @@
-"""The Arrow hand-over ceiling: rows/s of a Python source that only hands a ready table to Spark.
+"""Upper limit for every Python data source: rows/s of a source that only hands a finished Arrow table to Spark.
 
-What reads a log can be at most this fast. Compared: Spark's default settings with Unix domain sockets, 100 B with 1 kB
-values, all seven columns with two, and the same with `count()`.
+The variants are values of 100 B and 1 kB, and all seven columns or two, each with Spark's default settings and with
+Unix domain sockets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """Three shapes with and without Unix domain sockets."""
+    """Report each shape with and without Unix domain sockets."""
     with SparkSession() as default, SparkSession(SOCKETS) as sockets:
         for what, options in SHAPES.items():
             runs = {

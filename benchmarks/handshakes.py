@@ -1,7 +1,7 @@
-"""TLS handshakes, many a second, and what other clients notice of them: the longest wait of one that asks all the time.
+"""Many TLS handshakes per second, and the latency of another client meanwhile.
 
-The broker has one core, the clients have the others. Handshakes come at a fixed pace, so that what is not kept up with
-shows as a lower rate.
+The broker runs on one core, the clients on the others. Handshakes begin at a fixed rate; if the broker cannot keep up,
+the measured rate is lower.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ SECONDS = 10.0
 RATES = (0, 250, 500)
 THREADS = 16
 PROBE_S = 0.005
-"""Between two requests of the client that is watched."""
+"""Seconds between two requests of the other client."""
 
-ASKED = ApiVersionsRequest(client_software_name="benchmark", client_software_version="1")
+REQUEST = ApiVersionsRequest(client_software_name="benchmark", client_software_version="1")
 
 
-def handshakes(port: int, a_second: int, begin: float, cores: set[int]) -> tuple[int, float]:
-    """Connect, shake hands, close, `a_second` times a second; how many there were and how long it took."""
+def handshakes(port: int, per_second: int, begin: float, cores: set[int]) -> tuple[int, float]:
+    """Connect, complete a handshake and close, `per_second` times a second.
+
+    Returns:
+        Number of handshakes, and seconds since `begin`.
+    """
     os.sched_setaffinity(0, cores)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    count = int(SECONDS * a_second)
-    lock, next_one = threading.Lock(), iter(range(count))
+    count = int(SECONDS * per_second)
+    lock, numbers = threading.Lock(), iter(range(count))
 
     def run() -> None:
         while True:
             with lock:
-                number = next(next_one, None)
+                number = next(numbers, None)
             if number is None:
                 return
-            time.sleep(max(0.0, begin + number / a_second - time.monotonic()))
+            time.sleep(max(0.0, begin + number / per_second - time.monotonic()))
             with socket.create_connection(("127.0.0.1", port), 30) as plain, context.wrap_socket(plain):
                 pass
 
@@ -60,15 +64,15 @@ def handshakes(port: int, a_second: int, begin: float, cores: set[int]) -> tuple
 
 
 def probe(broker: RunningBroker, until: float) -> dict[int, list[float]]:
-    """Milliseconds of each round trip of a client that is connected already, by the second in which it was."""
-    taken: dict[int, list[float]] = {}
+    """Return the ms of each round trip of a connected client, by the second of the clock in which it ended."""
+    durations: dict[int, list[float]] = {}
     with broker.connect() as connection:
         while time.monotonic() < until:
             began = time.perf_counter()
-            exchange(connection, ASKED)
-            taken.setdefault(int(time.monotonic()), []).append((time.perf_counter() - began) * 1000)
+            exchange(connection, REQUEST)
+            durations.setdefault(int(time.monotonic()), []).append((time.perf_counter() - began) * 1000)
             time.sleep(PROBE_S)
-    return taken
+    return durations
 
 
 def main(report: Report, rates: tuple[int, ...] = RATES) -> None:
@@ -84,19 +88,22 @@ def main(report: Report, rates: tuple[int, ...] = RATES) -> None:
             load: Any = pool.apply_async(handshakes, (broker.port, rate, begin, for_clients)) if rate else None
             before = cpu_s(broker.pid)
             by_second = probe(broker, begin + SECONDS)
-            taken = [one for second in by_second.values() for one in second]
-            found: Mapping[str, object] = {}
+            durations = [ms for second in by_second.values() for ms in second]
+            handshake_figures: Mapping[str, object] = {}
             if load is not None:
                 count, seconds = load.get(60)
                 used_ms = (cpu_s(broker.pid) - before) * 1000
-                found = {"handshakes_per_s": round(count / seconds), "broker_cpu_ms_each": round(used_ms / count, 2)}
+                handshake_figures = {
+                    "handshakes_per_s": round(count / seconds),
+                    "broker_cpu_ms_each": round(used_ms / count, 2),
+                }
             report.add(
                 "security",
                 f"{rate} TLS handshakes a second asked for, on one core",
-                **found,
-                other_client_p50_ms=round(statistics.median(taken), 2),
-                other_client_p99_ms=round(statistics.quantiles(taken, n=100)[98], 1),
-                other_client_longest_ms=round(max(taken), 1),
+                **handshake_figures,
+                other_client_p50_ms=round(statistics.median(durations), 2),
+                other_client_p99_ms=round(statistics.quantiles(durations, n=100)[98], 1),
+                other_client_longest_ms=round(max(durations), 1),
                 longest_of_the_median_second_ms=round(statistics.median(map(max, by_second.values())), 1),
                 bar_longest="<= 50",
             )

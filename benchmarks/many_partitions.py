@@ -1,14 +1,13 @@
-"""Topics of many small partitions: how a read and a stream get over them, and what the stream's process keeps.
+"""Topics with many small partitions: reads, and a stream with the memory of its planning process.
 
     1,000 partitions of 14 records       count(), limit(1), limit(1).count()
     5,000 partitions of one record       count()
-    1,000 partitions, 1.4 kB a trigger   s of a trigger, memory of the process that plans
-    4 partitions of 250,000 records      rows per second, against the ceiling: each has a task of its own
+    1,000 partitions, 1.4 kB a trigger   seconds of a trigger, memory of the planning process
+    4 partitions of 250,000 records      rows per second, compared with the upper limit; one task per partition
 
-The first and the last beside format("kafka"), to which this project's broker serves a copy of the same files.
-Alongside each count() a source in Python that does nothing, with as many tasks as the topic has partitions: what
-Spark takes when partitions do not share tasks. The logs are written by this project's own writer, in
-~/.cache/kafkalog-bench.
+The first and the last one are compared with format("kafka"), for which kafkalog-broker serves a copy of the files. Each
+count() is compared with a trivial Python source that has one task per partition, to show the effect of sharing tasks.
+kafkalog writes the logs to ~/.cache/kafkalog-bench.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ DAEMON = {"spark.python.daemon.module": "kafkalog_spark.daemon"}
 FIRST_TIMESTAMP = 1_700_000_000_000
 TRIGGERS = 6
 CONNECTOR_SECONDS = 600
-"""The connector has so long for a query. It takes 280 s for 1,000 partitions where nothing else runs."""
+"""Limit for a query of the connector. On an idle machine it needs almost five minutes for 1,000 partitions."""
 
-# topic -> partitions, record batches of each, records of a batch, bytes of a value
 TOPICS: Mapping[str, tuple[int, int, int, int]] = {
     "many": (1000, 1, 14, 100),
     "wide": (5000, 1, 1, 100),
     "triggers": (1000, TRIGGERS, 1, 1400),
     "large": (4, 500, 500, 100),
 }
+"""Partitions, batches of a partition, records of a batch and bytes of a value, by topic."""
 
 
 def log_dir(topic: str) -> Path:
-    """The log directory that holds the topic and nothing else; written when it is not there yet."""
+    """Return a log directory with only this topic, which is written at the first call."""
     path = home() / f"partitions-{topic}"
     if path.exists():
         return path
@@ -66,13 +65,13 @@ def log_dir(topic: str) -> Path:
 
 
 def tasks(topic: str) -> int:
-    """How many tasks a read of the topic has on this machine."""
+    """Return the number of tasks of a read of the topic on this machine."""
     options = parse_read_options({"path": str(log_dir(topic)), "subscribe": topic})
     return len(tasks_of(plan(options, RowFilter()), options))
 
 
 def counted(report: Report, ours: SparkSession, topic: str, rounds: int) -> None:
-    """One line: count() of a topic."""
+    """Report count() of a topic."""
     partitions, batches, records, _ = TOPICS[topic]
     path = str(log_dir(topic))
     seconds = in_turn(
@@ -108,7 +107,7 @@ def counted(report: Report, ours: SparkSession, topic: str, rounds: int) -> None
 
 
 def limited(report: Report, session: SparkSession, settings: str, rounds: int) -> None:
-    """One line: limit(1), whose rows Spark stops taking, so that it ends the workers."""
+    """Report limit(1), after which Spark stops the workers."""
     topic = "many"
     path = str(log_dir(topic))
     query = partial(session.run, "kafkalog", {"subscribe": topic}, path=path, limit=1)
@@ -125,7 +124,7 @@ def limited(report: Report, session: SparkSession, settings: str, rounds: int) -
 
 
 def triggered(report: Report, session: SparkSession) -> None:
-    """One line: a stream that takes one record batch of each partition in a trigger."""
+    """Report a stream that reads one record batch of each partition per trigger."""
     partitions, batches, _, size = TOPICS["triggers"]
     ended = threading.Event()
     peaks = [0]
@@ -160,7 +159,7 @@ def triggered(report: Report, session: SparkSession) -> None:
 
 
 def large(report: Report, session: SparkSession, rounds: int) -> None:
-    """One line: few partitions with many records."""
+    """Report a read of few partitions with many records."""
     partitions, batches, records, size = TOPICS["large"]
     path = str(log_dir("large"))
     seconds = in_turn(
@@ -186,17 +185,17 @@ def large(report: Report, session: SparkSession, rounds: int) -> None:
 
 @contextlib.contextmanager
 def served(topic: str) -> Iterator[str]:
-    """The address of a broker that has a copy of the topic's log directory: it writes into what it serves."""
+    """Serve a copy of the topic's log directory, because a broker modifies it. Yield the bootstrap address."""
     with tempfile.TemporaryDirectory(dir=home()) as directory:
         copy = Path(directory) / "data"
-        identity = shutil.ignore_patterns("meta.properties")  # no broker's: this one writes its own
+        identity = shutil.ignore_patterns("meta.properties")  # the broker writes its own
         shutil.copytree(log_dir(topic), copy, ignore=identity, copy_function=shutil.copyfile)
         with running_broker({"log.retention.ms": -1}, log_dir=copy) as broker:
             yield broker.bootstrap
 
 
 def connected(report: Report, ours: SparkSession, theirs: SparkSession, topic: str, action: str, rounds: int) -> None:
-    """One line: a query beside format("kafka"), which is given CONNECTOR_SECONDS."""
+    """Report a query and the same query with format("kafka"), which is cancelled after CONNECTOR_SECONDS."""
     partitions, batches, records, _ = TOPICS[topic]
     counted = {"action": action, **({"expect": partitions * batches * records} if action == "count" else {})}
     with served(topic) as bootstrap:
@@ -225,7 +224,7 @@ def connected(report: Report, ours: SparkSession, theirs: SparkSession, topic: s
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """All of them, with Spark's default settings; limit(1) with kafkalog's daemon module too."""
+    """Run all measurements with Spark's default settings, and limit(1) also with kafkalog's daemon module."""
     for topic in TOPICS:
         log_dir(topic)
     with SparkSession() as session:
@@ -238,7 +237,7 @@ def main(report: Report, rounds: int = 3) -> None:
         limited(report, session, "spark.python.daemon.module=kafkalog_spark.daemon", rounds)
     connector = Connector.install()
     with SparkSession() as session, SparkSession(connector.conf, connector.python) as theirs:
-        session.run("kafkalog", {"subscribe": "many"}, path=str(log_dir("many")), action="count")  # as a session in use
+        session.run("kafkalog", {"subscribe": "many"}, path=str(log_dir("many")), action="count")  # warm-up
         connected(report, session, theirs, "large", "noop", rounds)
         connected(report, session, theirs, "many", "count", rounds=1)
 

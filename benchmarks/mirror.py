@@ -1,10 +1,8 @@
-"""kafkalog-mirror against a librdkafka consumer that only counts, and against MirrorMaker 2: bytes a second of a real
-Kafka, and processor time a GB.
+"""kafkalog-mirror compared with a librdkafka consumer that only counts, and with MirrorMaker 2.
 
-All of them in processes of their own, and in a steady state: from the moment when a tenth has come to the moment when
-all has, so that no process start, no metadata and no first connection is in it. Spark over the mirror: `latency`.
-`python -m benchmarks.mirror consumer 1000`, `python -m benchmarks.mirror mirrormaker` run the lines that contain these
-words.
+The source is Apache Kafka. Each reader runs in a process of its own and is measured from the first tenth of the data to
+the end, so that its start, metadata and connections are not measured. `latency` is that of Spark reading the mirror.
+`python -m benchmarks.mirror consumer 1000` runs the measurements whose names contain all of these words.
 """
 
 from __future__ import annotations
@@ -36,12 +34,12 @@ PARTITIONS = 4
 RECORDS = {100: 4_000_000, 1000: 1_000_000}  # by size of a value
 CODECS = ("none", "lz4")
 PRODUCERS = 2
-LIMIT_S = 300
+TIMEOUT_S = 300
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Source(NamedTuple):
-    """A topic of a real Kafka, filled."""
+    """Topic of Apache Kafka with all its records."""
 
     kafka: RealKafka
     topic: str
@@ -50,56 +48,56 @@ class Source(NamedTuple):
 
 
 def filled(kafka: RealKafka, clients: Clients, size: int, codec: str, records: int) -> Source:
-    """A new topic with that many records in PARTITIONS partitions."""
+    """Create a topic with `records` records in PARTITIONS partitions."""
     topic = new_topic(kafka, PARTITIONS)
     one = {
         "bootstrap": kafka.bootstrap, "topic": topic, "records": records // PRODUCERS, "size": size, "codec": codec
     }  # fmt: skip
     clients.run(produce, [one] * PRODUCERS)
-    return Source(kafka, topic, records, held(kafka.data_dir, topic))
+    return Source(kafka, topic, records, log_bytes(kafka.data_dir, topic))
 
 
-def held_one(directory: Path, topic: str) -> bool:
-    """Whether anything of a topic is there."""
+def has_records(directory: Path, topic: str) -> bool:
+    """Return True if a .log file of the topic is not empty."""
     return any(path.stat().st_size for path in directory.glob(f"{topic}-*/*.log"))
 
 
-def held(directory: Path, topic: str) -> int:
-    """Bytes of a topic's .log files in a log directory."""
-    found = 0
+def log_bytes(directory: Path, topic: str) -> int:
+    """Return the size of a topic's .log files in a log directory."""
+    total = 0
     for partition in range(PARTITIONS):
         try:
             with os.scandir(directory / f"{topic}-{partition}") as entries:
-                found += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+                total += sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
         except FileNotFoundError:
             continue
-    return found
+    return total
 
 
 def processor_s(pid: int) -> float:
-    """Seconds of processor time that a process has used, in user mode and in the kernel. Linux only."""
+    """Return the user and system time of a process in seconds. Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def observed(directory: Path, topic: str, total: int, pid: int) -> Steady:
-    """What a process that writes a topic's logs does from a WARM part of `total` bytes on to all of them."""
-    end = time.monotonic() + LIMIT_S
+    """Observe a process that writes `total` bytes of logs, from the fraction WARM of them to the end."""
+    end = time.monotonic() + TIMEOUT_S
     begun: tuple[float, float, int] | None = None
-    while (now := held(directory, topic)) < total:
+    while (now := log_bytes(directory, topic)) < total:
         if begun is None and now >= total * WARM:
             begun = (time.perf_counter(), processor_s(pid), now)
         if time.monotonic() > end:
-            raise RuntimeError(f"{topic}: {now} of {total} bytes in {LIMIT_S} s")
+            raise RuntimeError(f"{topic}: {now} of {total} bytes in {TIMEOUT_S} s")
         time.sleep(0.002)
     done = time.perf_counter(), processor_s(pid)
     if begun is None:
-        raise RuntimeError(f"{topic}: {total} bytes came at once: too few to measure")
+        raise RuntimeError(f"{topic}: {total} bytes were written too fast to be measured")
     return Steady(total - begun[2], done[0] - begun[0], done[1] - begun[1])
 
 
 def mirrored(source: Source, home: Path) -> Steady:
-    """One run of kafkalog-mirror."""
+    """Run kafkalog-mirror once."""
     target = home / "mirror"
     with MirrorProcess(source.kafka.bootstrap, target, topics=source.topic) as running:
         assert running.pid is not None
@@ -110,28 +108,28 @@ def mirrored(source: Source, home: Path) -> Steady:
 
 
 def counted(source: Source, clients: Clients) -> Steady:
-    """One run of a consumer that only counts."""
+    """Run a consumer that only counts once."""
     request = {
         "bootstrap": source.kafka.bootstrap, "topic": source.topic, "partitions": range(PARTITIONS),
         "data_bytes": source.data_bytes,
     }  # fmt: skip
-    found: Steady = clients.run(count_records, [request]).results[0]
-    return found
+    steady: Steady = clients.run(count_records, [request]).results[0]
+    return steady
 
 
 def against_consumer(report: Report, kafka: RealKafka, home: Path, rounds: int, size: int, codec: str) -> None:
-    """One line: mirror and consumer in turn."""
+    """Report kafkalog-mirror and a consumer, measured in turn."""
     with Clients(PRODUCERS) as clients:
         source = filled(kafka, clients, size, codec, RECORDS[size])
-        taken: dict[str, list[Steady]] = {"mirror": [], "consumer": []}
+        results: dict[str, list[Steady]] = {"mirror": [], "consumer": []}
         runs = {"mirror": partial(mirrored, source, home), "consumer": partial(counted, source, clients)}
         for number in range(rounds + 1):
             for name, run in runs.items():
                 steady = run()
                 if number:
-                    taken[name].append(steady)
+                    results[name].append(steady)
     delete_topic(kafka, source.topic)
-    best = {name: max(one.rate for one in all_rounds) for name, all_rounds in taken.items()}
+    best = {name: max(one.rate for one in all_rounds) for name, all_rounds in results.items()}
     report.add(
         "mirror",
         f"{size} B, {codec}, {source.data_bytes / 1e6:.0f} MB, {PARTITIONS} partitions, against a consumer that counts",
@@ -139,30 +137,30 @@ def against_consumer(report: Report, kafka: RealKafka, home: Path, rounds: int, 
         consumer_MB_per_s=round(best["consumer"] / 1e6),
         x_of_consumer=round(best["mirror"] / best["consumer"], 2),
         x_of_consumer_median=round(
-            statistics.median(a.rate / b.rate for a, b in zip(taken["mirror"], taken["consumer"], strict=True)), 2
+            statistics.median(a.rate / b.rate for a, b in zip(results["mirror"], results["consumer"], strict=True)), 2
         ),
         bar=">= 0.8",
-        mirror_cpu_s_per_GB=round(min(one.cpu_per_gb for one in taken["mirror"]), 2),
-        consumer_cpu_s_per_GB=round(min(one.cpu_per_gb for one in taken["consumer"]), 2),
+        mirror_cpu_s_per_GB=round(min(one.cpu_per_gb for one in results["mirror"]), 2),
+        consumer_cpu_s_per_GB=round(min(one.cpu_per_gb for one in results["consumer"]), 2),
     )
 
 
 def against_mirror_maker(report: Report, kafka: RealKafka, home: Path, rounds: int, size: int, codec: str) -> None:
-    """One line: mirror and MirrorMaker 2 in turn, which has a second Kafka to write to."""
+    """Report kafkalog-mirror and MirrorMaker 2, which writes to a second Kafka, measured in turn."""
     with Clients(PRODUCERS) as clients:
         source = filled(kafka, clients, size, codec, RECORDS[size] // 4)
-    taken: dict[str, list[Steady]] = {"mirror": [], "mirror maker": []}
+    results: dict[str, list[Steady]] = {"mirror": [], "mirror maker": []}
     with RealKafka(home / "target", PROPERTIES) as target:
         for number in range(rounds):
-            taken["mirror"].append(mirrored(source, home))
+            results["mirror"].append(mirrored(source, home))
             with MirrorMaker(home / f"mm{number}", kafka.bootstrap, target.bootstrap, source.topic) as maker:
                 copied = observed(target.data_dir, source.topic, maker.least_bytes(source), maker.pid)
-                taken["mirror maker"].append(copied)
+                results["mirror maker"].append(copied)
             delete_topic(target, source.topic)
-            while held(target.data_dir, source.topic):
+            while log_bytes(target.data_dir, source.topic):
                 time.sleep(0.1)
     delete_topic(kafka, source.topic)
-    best = {name: max(one.rate for one in all_rounds) for name, all_rounds in taken.items()}
+    best = {name: max(one.rate for one in all_rounds) for name, all_rounds in results.items()}
     report.add(
         "mirror",
         f"{size} B, {codec}, {source.data_bytes / 1e6:.0f} MB, {PARTITIONS} partitions, against MirrorMaker 2",
@@ -170,18 +168,20 @@ def against_mirror_maker(report: Report, kafka: RealKafka, home: Path, rounds: i
         mirror_maker_MB_per_s=round(best["mirror maker"] / 1e6),
         x_mirror_maker=round(best["mirror"] / best["mirror maker"], 1),
         bar=">= 3",
-        mirror_cpu_s_per_GB=round(min(one.cpu_per_gb for one in taken["mirror"]), 2),
-        mirror_maker_cpu_s_per_GB=round(min(one.cpu_per_gb for one in taken["mirror maker"]), 2),
+        mirror_cpu_s_per_GB=round(min(one.cpu_per_gb for one in results["mirror"]), 2),
+        mirror_maker_cpu_s_per_GB=round(min(one.cpu_per_gb for one in results["mirror maker"]), 2),
     )
 
 
 def latency(report: Report, kafka: RealKafka, home: Path, rounds: int) -> None:
-    """One line: a record every 50 ms, from its timestamp to foreachBatch, trigger 0 s. readStream over the mirror while
-    it copies, and Spark's own connector on the source."""
+    """Report the latency from a record's timestamp to foreachBatch with a trigger of 0 s and a record every 50 ms.
+
+    kafkalog reads the mirror while it copies; Spark's connector reads the source.
+    """
     connector = Connector.install()
     topic = new_topic(kafka, 1)
     options: dict[str, object] = {"subscribe": topic}
-    found: dict[str, list[float]] = {"mirror": [], "source": []}
+    latencies: dict[str, list[float]] = {"mirror": [], "source": []}
     target = home / "latency"
     with (
         MirrorProcess(kafka.bootstrap, target, topics=topic),
@@ -189,10 +189,10 @@ def latency(report: Report, kafka: RealKafka, home: Path, rounds: int) -> None:
         SparkSession(connector.conf, connector.python) as theirs,
         Pacer(kafka.bootstrap, topic, partitions=1, batch=1, every_seconds=EVERY_SECONDS, value_size=20),
     ):
-        while not held_one(target, topic):
+        while not has_records(target, topic):
             time.sleep(0.1)
         for number in range(rounds + 1):
-            for name in found:
+            for name in latencies:
                 with TemporaryDirectory() as checkpoint:
                     request: dict[str, Any] = {"checkpoint": checkpoint, "records": SEEN}
                     if name == "mirror":
@@ -201,8 +201,8 @@ def latency(report: Report, kafka: RealKafka, home: Path, rounds: int) -> None:
                         more = {**options, "kafka.bootstrap.servers": kafka.bootstrap}
                         seen = theirs.latencies("kafka", more, **request)
                 if number:  # the first one warms the sessions up
-                    found[name] += seen[COLD:]
-    percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in found.items()}
+                    latencies[name] += seen[COLD:]
+    percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in latencies.items()}
     report.add(
         "mirror",
         "readStream over the mirror, 20 records/s, trigger 0 s, against the connector on the source",
@@ -216,7 +216,7 @@ def latency(report: Report, kafka: RealKafka, home: Path, rounds: int) -> None:
 
 
 def main(report: Report, rounds: int = 3, words: Sequence[str] = ()) -> None:
-    """All lines, or those that contain all `words`."""
+    """Run all measurements, or those whose names contain all `words`."""
     wanted = set(words)
     with TemporaryDirectory(prefix="kafkalog-bench-") as name, RealKafka(Path(name) / "kafka", PROPERTIES) as kafka:
         home = Path(name)

@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from tests.interop.real_kafka import VERSION, cache_dir, maven_copy
 
-_LEAST_PART = 0.97
-"""Batches are made anew, with fewer bytes of headers where they are larger than the source's."""
+_LEAST_FRACTION = 0.97
+"""Smallest size of the copy as a fraction of the source. Larger batches need fewer bytes of headers."""
 _STOP_S = 60
 
 
 class MirrorMaker:
-    """Runs until the block ends. Its topic keeps its name (IdentityReplicationPolicy); no heartbeats, no offsets."""
+    """Context manager of a MirrorMaker process, which copies one topic under the same name, without offsets."""
 
     def __init__(self, home: Path, source: str, target: str, topic: str) -> None:
         self._home = home
@@ -45,7 +45,7 @@ class MirrorMaker:
             "config.storage.replication.factor": "1",
             "offset.storage.partitions": "1",
             "status.storage.partitions": "1",
-            # As quick as its users make it.
+            # usual settings for a high rate
             "source.consumer.max.poll.records": "5000",
             "source.consumer.max.partition.fetch.bytes": "4194304",
             "target.producer.batch.size": "262144",
@@ -58,8 +58,8 @@ class MirrorMaker:
         return self._process.pid
 
     def least_bytes(self, source: Any) -> int:
-        """What the target's logs hold at least when all of the source's records are there."""
-        return int(source.data_bytes * _LEAST_PART)
+        """Return the smallest possible size of the complete copy in bytes."""
+        return int(source.data_bytes * _LEAST_FRACTION)
 
     def start(self) -> Self:
         jars = cache_dir() / f"mirror-maker-{VERSION}"

@@ -1,4 +1,4 @@
-"""The reader that a mirror is compared with: a librdkafka consumer that does nothing but count."""
+"""Reader with which a mirror is compared: a librdkafka consumer that only counts records."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from benchmarks.broker_clients import TIMEOUT_S, Run, of_whole_partitions
+from benchmarks.broker_clients import TIMEOUT_S, Run, consumer_of_partitions
 
 WARM = 0.1
-"""The part of everything after which a reader is in its steady state, and the clock starts."""
-MOST = 10_000  # messages of a call
+"""Fraction of the data after which a reader is in its steady state and the measurement begins."""
+MOST_MESSAGES = 10_000  # of one call of consume
 
 
 class Steady(NamedTuple):
-    """What was done between two moments: bytes of log, seconds, seconds of processor time."""
+    """Work of a reader in its steady state: bytes of log, seconds, and seconds of processor time."""
 
     data_bytes: int
     seconds: float
@@ -31,15 +31,15 @@ class Steady(NamedTuple):
 
 
 def count_records(bootstrap: str, topic: str, partitions: Sequence[int], data_bytes: int) -> Run:
-    """Consume whole partitions, which hold `data_bytes` as their logs count."""
-    consumer, begins, expected = of_whole_partitions(bootstrap, topic, partitions)
+    """Consume whole partitions. `data_bytes`: size of their logs."""
+    consumer, begins, expected = consumer_of_partitions(bootstrap, topic, partitions)
 
     def run() -> Steady:
         consumer.assign(begins)
         records, begun = 0, None
         deadline = time.monotonic() + TIMEOUT_S
         while records < expected:
-            messages = consumer.consume(MOST, timeout=0.1)
+            messages = consumer.consume(MOST_MESSAGES, timeout=0.1)
             for message in messages:
                 if message.error():
                     raise RuntimeError(f"{topic}: {message.error()}")
@@ -49,7 +49,7 @@ def count_records(bootstrap: str, topic: str, partitions: Sequence[int], data_by
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{topic}: only {records} of {expected} records in {TIMEOUT_S} s")
         assert begun is not None
-        part = (expected - begun[2]) / expected
-        return Steady(round(data_bytes * part), time.perf_counter() - begun[0], time.process_time() - begun[1])
+        fraction = (expected - begun[2]) / expected
+        return Steady(round(data_bytes * fraction), time.perf_counter() - begun[0], time.process_time() - begun[1])
 
     return run

@@ -1,7 +1,8 @@
-"""The same files in a bucket: an S3 server on this machine (versitygw) over the log directory that is read locally.
+"""Reads of a bucket, compared with reads of the same files in a local log directory.
 
-The server takes its share of the two cores, which a real bucket does not; a real bucket answers later, which reading
-ahead hides. `python -m benchmarks.object_store full` runs one part: planning, selective, full, tiered.
+The bucket is served by an S3 server on the same machine (versitygw). It uses processor time, which a real bucket does
+not; a real bucket has a higher latency, which read-ahead hides. `python -m benchmarks.object_store full` runs one part:
+planning, selective, full or tiered.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.source.log_bounds import resolve_split
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.options import ReadOptions
@@ -44,14 +46,14 @@ from tests.store.s3_server import S3Server
 
 BUCKET = "machine"
 CODECS = ("none", "lz4")
-PART = 0.99
+SKIPPED_FRACTION = 0.99
 MANY_PARTITIONS, MANY_SEGMENTS = 100, 100
-CHUNK_BYTES = 4 << 20  # what the plugin's README suggests
+CHUNK_BYTES = 4 << 20  # suggested by the README of the plugin
 
 
 @contextmanager
 def bucket(directory: Path) -> Iterator[dict[str, str]]:
-    """`directory` as the top of a bucket; gives the options that read it, path among them."""
+    """Serve `directory` as a bucket. Yield the options for reading it, including the path."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as top:
         (Path(top) / BUCKET).symlink_to(directory)
         with S3Server(Path(top)) as server:
@@ -59,7 +61,7 @@ def bucket(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def full(report: Report, rounds: int = 5) -> None:
-    """Full reads to `noop`, on local[2]: bucket, local directory, format("kafka")."""
+    """Report full reads to `noop` of a bucket, of the local directory, and with format("kafka")."""
     connector = Connector.install()
     path = ensure([SMALL_VALUES[codec] for codec in CODECS])
     with (
@@ -95,8 +97,10 @@ def full(report: Report, rounds: int = 5) -> None:
 
 
 def tiered(report: Report, rounds: int = 5) -> None:
-    """Full reads to `noop` of segments that Aiven's plugin has compressed, or compressed and encrypted, on S3; beside
-    the same records in a local log directory."""
+    """Report full reads to `noop` of segments in the layout of Aiven's plugin, compressed or also encrypted, on S3.
+
+    They are compared with the same records in a local log directory.
+    """
     topic = SMALL_VALUES["none"]
     path = ensure([topic])
     local: dict[str, object] = {"subscribe": topic.name}
@@ -104,7 +108,7 @@ def tiered(report: Report, rounds: int = 5) -> None:
         for mode in (AivenMode.ZSTD, AivenMode.ZSTD_ENCRYPTED):
             tree = Path(top) / mode.name
             for partition in range(PARTITIONS):
-                as_aiven(path / f"{topic.name}-{partition}", topic.name, partition, tree, mode)
+                write_as_aiven(path / f"{topic.name}-{partition}", topic.name, partition, tree, mode)
             with bucket(tree) as options:
                 key = {f"tiered.encryption.key.{KEY_ID}": str(KEYS / f"{KEY_ID}.pem")}
                 remote = {**local, **options, **key, "layout": "aiven"}
@@ -126,14 +130,14 @@ def tiered(report: Report, rounds: int = 5) -> None:
             )
 
 
-def as_aiven(directory: Path, topic: str, partition: int, target: Path, mode: AivenMode) -> None:
-    """The segments of a partition that was closed cleanly, as the plugin writes them, in chunks of 4 MiB."""
+def write_as_aiven(directory: Path, topic: str, partition: int, target: Path, mode: AivenMode) -> None:
+    """Write the segments of a partition as the plugin does, in chunks of 4 MiB."""
     log = PartitionLog(PartitionLocation(topic, partition, str(directory)))
-    of = TopicIdPartition(topic, uuid.uuid5(uuid.NAMESPACE_URL, topic), partition)
+    topic_id_partition = TopicIdPartition(topic, uuid.uuid5(uuid.NAMESPACE_URL, topic), partition)
     for index, files in enumerate(log.segments):
         until = log.next_base_offset(index) or log.log_end_offset
         stem = directory / segment_name(files.base_offset)
-        held = {
+        files_by_kind = {
             RemoteFile.LOG: stem.with_suffix(".log").read_bytes(),
             RemoteFile.OFFSET_INDEX: stem.with_suffix(".index").read_bytes(),
             RemoteFile.TIME_INDEX: stem.with_suffix(".timeindex").read_bytes(),
@@ -142,27 +146,31 @@ def as_aiven(directory: Path, topic: str, partition: int, target: Path, mode: Ai
         }
         epochs = tuple(read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT))
         segment = RemoteSegment(
-            of,
+            topic_id_partition,
             uuid.uuid5(uuid.NAMESPACE_URL, f"{topic}-{partition}-{files.base_offset}"),
             files.base_offset,
             until - 1,
             tuple(EpochEntry(epoch.epoch, max(epoch.start_offset, files.base_offset)) for epoch in epochs[-1:]),
-            len(held[RemoteFile.LOG]),
+            len(files_by_kind[RemoteFile.LOG]),
             FIRST_TIMESTAMP + until,
             1,
             FIRST_TIMESTAMP,
         )
-        write_segment(target, segment, held, mode, CHUNK_BYTES)
+        write_segment(target, segment, files_by_kind, mode, CHUNK_BYTES)
 
 
 def selective(report: Report) -> None:
-    """The last 1 % of 2 GB by timestamp: requests and bytes, counted in this process."""
+    """Report the requests and bytes of a read of the last 1 % of 2 GB by timestamp, in this process."""
     topic = LARGE_VALUES["none"]
     path = ensure([topic])
     size = sum(file.stat().st_size for file in path.glob(f"{topic.name}-*/*.log"))
     with bucket(path) as options:
-        asked = {**options, "subscribe": topic.name, "startingTimestamp": str(topic.timestamp_at(PART))}
-        rows, used, seconds = counted(lambda: read(parse_read_options(asked)))
+        read_options = {
+            **options,
+            "subscribe": topic.name,
+            "startingTimestamp": str(topic.timestamp_at(SKIPPED_FRACTION)),
+        }
+        rows, used, seconds = counted(lambda: read(parse_read_options(read_options)))
     if rows != topic.records // 100:
         raise RuntimeError(f"{rows} rows, expected {topic.records // 100}")
     report.add(
@@ -177,15 +185,15 @@ def selective(report: Report) -> None:
 
 
 def planning(report: Report) -> None:
-    """10,000 segments of 100 partitions: every offset, and the last 1 % by offset and by time."""
-    with TemporaryDirectory(prefix="kafkalog-bench-") as home_:
-        logs = many_segments(Path(home_))
+    """Report planning a read of 10,000 segments of 100 partitions: all offsets, and the last 1 % by offset."""
+    with TemporaryDirectory(prefix="kafkalog-bench-") as directory:
+        logs = many_segments(Path(directory))
         with bucket(logs) as options:
             end = MANY_SEGMENTS * 2
             last = json.dumps({"t": {str(n): end - 2 for n in range(MANY_PARTITIONS)}})
             for what, more in (("everything", {}), ("last 1 % by startingOffsets", {"startingOffsets": last})):
-                asked = parse_read_options({**options, "subscribe": "t", **more})
-                splits, used, seconds = counted(partial(plan, asked, RowFilter()))
+                parsed = parse_read_options({**options, "subscribe": "t", **more})
+                splits, used, seconds = counted(partial(plan, parsed, RowFilter()))
                 report.add(
                     "object_store",
                     f"planning {MANY_PARTITIONS * MANY_SEGMENTS} segments of {MANY_PARTITIONS} partitions, {what}",
@@ -198,35 +206,35 @@ def planning(report: Report) -> None:
                 )
 
 
-def many_segments(home_: Path) -> Path:
-    """A log directory of small segments, two records each."""
+def many_segments(directory: Path) -> Path:
+    """Write a log directory of segments with two records each, and return it."""
     for partition in range(MANY_PARTITIONS):
         for _ in range(MANY_SEGMENTS):
-            append(home_, "t", partition, ["x", "y"], roll_first=True)
-    return home_
+            append(directory, "t", partition, ["x", "y"], roll_first=True)
+    return directory
 
 
 def counted(work: Callable[[], Any]) -> tuple[Any, RequestCounts, float]:
-    """What `work` returned, the requests that it made, and its seconds."""
+    """Call `work`. Return its result, its requests to the store, and its seconds."""
     before, begin = all_counts(), time.perf_counter()
     result = work()
     return result, all_counts() - before, time.perf_counter() - begin
 
 
 def read(options: ReadOptions) -> int:
-    """Plan and read, as a query's tasks do; returns the number of rows."""
+    """Plan and read as the tasks of a query do. Return the number of rows."""
     request = scan_request(options, RowFilter(), options.columns)
 
     def rows_of(split: Split, request: Any, space: Any) -> Any:
-        found = resolve_split(split, options)
-        assert found is not None
-        return scan_range(found.log, split.range, request, split.hint, space, fail_on_data_loss=True)
+        resolved = resolve_split(split, options)
+        assert resolved is not None
+        return scan_range(resolved.log, split.range, request, split.hint, space, fail_on_data_loss=True)
 
     return sum(batch.num_rows for batch in rows_of_splits(rows_of, plan(options, RowFilter()), request))
 
 
 def main(report: Report, words: Sequence[str] = ()) -> None:
-    """All parts, or those named."""
+    """Run all parts, or those in `words`."""
     for part in (planning, selective, full, tiered):
         if not words or part.__name__ in words:
             part(report)

@@ -1,6 +1,6 @@
-"""How many bytes of files a program brought in from disk: evict them, let it run, ask the system which pages are there.
+"""Measurement of the bytes that a program reads from disk: evict files from the page cache, then count their pages.
 
-Works for read() and mmap alike. The system reads ahead, so the figure is an upper bound. Linux only.
+It covers both read() and mmap. The kernel reads ahead, so the number is an upper bound. Linux only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ PAGE = mmap.PAGESIZE
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Drop the pages of these files. Pages that a living process has mapped stay."""
+    """Evict the pages of files. Pages that are mapped by a process are not evicted."""
     for path in paths:
         with path.open("rb") as file:
-            os.fsync(file.fileno())  # only clean pages can be dropped
+            os.fsync(file.fileno())  # only clean pages can be evicted
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def resident_bytes(paths: Iterable[Path]) -> int:
-    """Bytes of these files that are in memory now."""
+    """Return the number of bytes of files in the page cache."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     total = 0

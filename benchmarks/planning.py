@@ -1,7 +1,7 @@
-"""Planning a read of more than 1,000 segments: without Spark, in process, against listing and stat of the same files.
+"""Planning of a read of more than 1,000 segments, compared with listing and stat of the same files.
 
-The whole topic, the last 1 % by offset and by timestamp. Then the last 1 % as a Spark query against a source that does
-nothing.
+In this process, for the whole topic and for its last 1 % by offset and by timestamp. Then the last 1 % as a query in
+Spark, compared with a trivial source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kafkalog_spark.source.row_filter import RowFilter
 
 
 def list_and_stat(directories: list[Path]) -> int:
-    """What no planning can do without: the names and sizes of the files. Returns the number of segments."""
+    """Get the names and sizes of the .log files, the minimum for planning. Return the number of segments."""
     sizes = [
         entry.stat().st_size
         for directory in directories
@@ -34,7 +34,7 @@ def list_and_stat(directories: list[Path]) -> int:
 
 
 def main(report: Report, rounds: int = 15) -> None:
-    """In process first, then through Spark."""
+    """Measure in this process first, then in Spark."""
     path = ensure([SEGMENTS])
     directories = [path / f"{SEGMENTS.name}-{n}" for n in range(PARTITIONS)]
     first = SEGMENTS.records // PARTITIONS * 99 // 100

@@ -1,9 +1,9 @@
-"""producer_byte_rate at work: what a client with a quota gets in 20 s, and what another, without, loses alongside it.
+"""Effect of producer_byte_rate on a client with a quota (`slow`), and on a second client without one (`fast`).
 
-Each client is a process of its own. The fast one sends all the time: a span alone, one alongside the other, and so on;
-each span alongside is compared with those before and after it. A quota lets a client that was idle spend ten seconds'
-worth at once, so before each span alongside it has been at work for two windows. A real Kafka with the same quota and
-the same clients is measured after ours.
+Each client is a process. The fast client sends all the time; spans of 20 s without the slow client alternate with spans
+with it, and each of the latter is compared with the spans before and after it. An idle client may send a burst of ten
+seconds, so the slow client sends for two quota windows before a span begins. Apache Kafka is measured afterwards with
+the same quota and the same clients.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.interop.test_quotas import connected
 RATE = 1 << 20
 SPAN_S = 20.0
 SIZE = 1000
-NAMED = "slow"
+SLOW = "slow"
+"""Client ID of the client with a quota."""
 
-
-KEPT = {
-    # A minute at full speed is 20 GB: what was taken goes soon, so that no disk is measured.
+RETENTION = {
+    # A minute at full speed is 20 GB. Records are deleted early, so that the disk is not measured.
     **PROPERTIES,
     "log.segment.bytes": 64 << 20,
     "log.retention.bytes": 64 << 20,
@@ -42,9 +42,12 @@ KEPT = {
 }
 
 
-def send(bootstrap: str, topic: str, client_id: str, taken: Any, stop: Any) -> None:
-    """A client process: sends as fast as the broker takes it. taken: what was acknowledged so far, in bytes of
-    values."""
+def send(bootstrap: str, topic: str, client_id: str, acknowledged: Any, stop: Any) -> None:
+    """Send as fast as possible, in a process of its own, until `stop` is set.
+
+    Args:
+        acknowledged: Shared counter of acknowledged bytes of values.
+    """
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -56,7 +59,7 @@ def send(bootstrap: str, topic: str, client_id: str, taken: Any, stop: Any) -> N
     value = b"v" * SIZE
 
     def delivered(error: object, message: object) -> None:
-        taken.value += 0 if error else SIZE
+        acknowledged.value += 0 if error else SIZE
 
     while not stop.is_set():
         for _ in range(100):
@@ -70,13 +73,13 @@ def send(bootstrap: str, topic: str, client_id: str, taken: Any, stop: Any) -> N
 
 @contextmanager
 def sender(bootstrap: str, topic: str, client_id: str) -> Iterator[Any]:
-    """Its `taken`."""
+    """Run a client process during the block. Yield its counter of acknowledged bytes."""
     context = multiprocessing.get_context("spawn")
-    taken, stop = context.Value(c_int64, 0, lock=False), context.Event()
-    process = context.Process(target=send, args=(bootstrap, topic, client_id, taken, stop), daemon=True)
+    acknowledged, stop = context.Value(c_int64, 0, lock=False), context.Event()
+    process = context.Process(target=send, args=(bootstrap, topic, client_id, acknowledged, stop), daemon=True)
     process.start()
     try:
-        yield taken
+        yield acknowledged
     finally:
         stop.set()
         process.join(30)
@@ -85,11 +88,12 @@ def sender(bootstrap: str, topic: str, client_id: str) -> Iterator[Any]:
             process.join()
 
 
-def limit(side: Side) -> None:
+def set_quota(side: Side) -> None:
+    """Limit the client SLOW to RATE bytes per second."""
     from kio.schema.alter_client_quotas.v1 import request as alter
     from kio.static.primitive import f64
 
-    entity = (alter.EntityData(entity_type="client-id", entity_name=NAMED),)
+    entity = (alter.EntityData(entity_type="client-id", entity_name=SLOW),)
     ops = (alter.OpData(key="producer_byte_rate", value=f64(float(RATE)), remove=False),)
     request = alter.AlterClientQuotasRequest(entries=(alter.EntryData(entity=entity, ops=ops),), validate_only=False)
     with connected(side) as connection:
@@ -97,27 +101,33 @@ def limit(side: Side) -> None:
 
 
 class Span:
-    """Bytes a second that were taken of each client in SPAN_S, and the broker's processor time for a MB of all, which
-    other work on the machine hardly changes."""
+    """Measurement of SPAN_S seconds.
 
-    def __init__(self, side: Side, **taken: Any) -> None:
-        before, began, used = {name: one.value for name, one in taken.items()}, time.monotonic(), cpu_s(side.pid)
+    Attributes:
+        rates: Acknowledged bytes per second of each client.
+        cpu_ms_per_mb: Processor time of the broker for a MB of all clients, which other work hardly affects.
+    """
+
+    def __init__(self, side: Side, **counters: Any) -> None:
+        before = {name: counter.value for name, counter in counters.items()}
+        began, cpu_before = time.monotonic(), cpu_s(side.pid)
         time.sleep(SPAN_S)
         seconds = time.monotonic() - began
-        self.rates = {name: (one.value - before[name]) / seconds for name, one in taken.items()}
-        taken_mb = sum(one.value - before[name] for name, one in taken.items()) / 1e6
-        self.cpu_ms_per_mb = round(1e3 * (cpu_s(side.pid) - used) / taken_mb, 2)
+        sizes = {name: counter.value - before[name] for name, counter in counters.items()}
+        self.rates = {name: size / seconds for name, size in sizes.items()}
+        self.cpu_ms_per_mb = round(1e3 * (cpu_s(side.pid) - cpu_before) / (sum(sizes.values()) / 1e6), 2)
 
 
-def line(report: Report, name: str, side: Side, rounds: int) -> None:
-    limit(side)
+def measure(report: Report, name: str, side: Side, rounds: int) -> None:
+    """Report both clients on one broker."""
+    set_quota(side)
     topic = new_topic(side, 4)
     with sender(side.bootstrap, topic, "fast") as fast:
         time.sleep(5)
         alone, both = [Span(side, fast=fast)], []
         for _ in range(rounds):
-            with sender(side.bootstrap, topic, NAMED) as slow:
-                time.sleep(SPAN_S + 2)  # two windows
+            with sender(side.bootstrap, topic, SLOW) as slow:
+                time.sleep(SPAN_S + 2)  # two quota windows
                 both.append(Span(side, fast=fast, slow=slow))
             alone.append(Span(side, fast=fast))
     lost = [
@@ -139,11 +149,11 @@ def line(report: Report, name: str, side: Side, rounds: int) -> None:
 
 
 def main(report: Report, names: tuple[str, ...] = ("kafkalog", "kafka"), rounds: int = 2) -> None:
-    """`python -m benchmarks.quotas kafkalog`: without a real Kafka."""
-    made: Mapping[str, Any] = {"kafkalog": RunningBroker, "kafka": RealKafka}
+    """Measure the named brokers. `python -m benchmarks.quotas kafkalog` does not need Apache Kafka."""
+    brokers: Mapping[str, Any] = {"kafkalog": RunningBroker, "kafka": RealKafka}
     for name in names:
         with TemporaryDirectory(prefix="kafkalog-bench-") as home, ExitStack() as stack:
-            line(report, name, stack.enter_context(made[name](Path(home, name), KEPT)), rounds)
+            measure(report, name, stack.enter_context(brokers[name](Path(home, name), RETENTION)), rounds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measuring in turn, and telling what came out: JSON lines for machines, one table for people."""
+"""Runs that take turns, statistics of their times, and the report of a benchmark as JSON lines and as a table."""
 
 from __future__ import annotations
 
@@ -18,58 +18,65 @@ Name = TypeVar("Name", bound=Hashable)
 def in_turn(
     runs: Mapping[Name, Callable[[], float | None]], *, rounds: int = 5, warmups: int = 2
 ) -> dict[Name, list[float]]:
-    """Run A, B, C, A, B, C ... and return the seconds of each, warm-ups left out.
+    """Run A, B, C, A, B, C and so on. Return the seconds of each without the warm-ups.
 
-    A run returns its own seconds. Machines drift over minutes: only what was measured in the same round compares.
+    A run returns its own seconds. The speed of a machine drifts over minutes, so only times of the same round are
+    comparable.
     """
-    taken: dict[Name, list[float]] = {name: [] for name in runs}
+    durations: dict[Name, list[float]] = {name: [] for name in runs}
     for round_ in range(warmups + rounds):
         for name, run in runs.items():
             seconds = run()
             if round_ >= warmups and seconds is not None:
-                taken[name].append(seconds)
-    return taken
+                durations[name].append(seconds)
+    return durations
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """How many times `faster` is faster: the median of the ratios of the rounds."""
+    """Return the median over the rounds of slower / faster."""
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
 def rate(amount: float, seconds: list[float]) -> float:
-    """amount per second of the median round, three digits."""
+    """Return `amount` per second in the median round, with three digits."""
     return float(f"{amount / statistics.median(seconds):.3g}")
 
 
 def best_ratio(slower: list[float], faster: list[float]) -> float:
-    """How many times `faster` is faster, by the best round of each.
+    """Return slower / faster, each in its best round.
 
-    For short runs of several processes: what else happens on the machine only ever makes one longer.
+    It is meant for short runs of several processes, whose times other work on the machine can only increase.
     """
     return min(slower) / min(faster)
 
 
 def best_rate(amount: float, seconds: list[float]) -> float:
-    """amount per second of the best round, three digits."""
+    """Return `amount` per second in the best round, with three digits."""
     return float(f"{amount / min(seconds):.3g}")
 
 
 @dataclass
 class Report:
-    """Collects the figures of one run. silent: prints nothing, for what only warms up."""
+    """Rows of the report of one run. `silent`: add rows without printing them, for a warm-up."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     silent: bool = False
 
     def add(self, benchmark: str, what: str, **figures: Any) -> None:
-        """One line: what was measured, and figures by name (units in the names)."""
+        """Add a row, and print it as a line of JSON.
+
+        Args:
+            benchmark: Name of the benchmark.
+            what: Name of the measurement.
+            **figures: Results by name. A name ends with its unit.
+        """
         row = {"benchmark": benchmark, "what": what, **figures}
         self.rows.append(row)
         if not self.silent:
             print(json.dumps(row), flush=True)
 
     def table(self) -> str:
-        """Markdown: one line a row, the figures as `name value`."""
+        """Return a Markdown table of the rows. Figures are written as `name value`."""
         lines = ["| benchmark | what | figures |", "|---|---|---|"]
         for row in self.rows:
             figures = ", ".join(
@@ -82,27 +89,27 @@ class Report:
 
 
 def cpu_model() -> str:
-    """The processor's name as the operating system tells it."""
+    """Return the name of the processor according to the operating system."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:
-            found = re.search(r"^model name\s*:\s*(.+)$", info.read(), re.MULTILINE)
+            match = re.search(r"^model name\s*:\s*(.+)$", info.read(), re.MULTILINE)
     except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match.group(1).strip() if match else platform.processor() or platform.machine()
 
 
 def machine() -> str:
-    """A few words for a file name: processor and cores. No host name."""
+    """Return the processor and number of cores as a part of a file name, without the host name."""
     words = re.sub(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|@.*", "", cpu_model())
     return re.sub(r"[^a-z0-9]+", "-", f"{words} {os.cpu_count()} cores".lower()).strip("-")
 
 
 def versions() -> dict[str, str]:
-    """What was measured with."""
-    found = {"Python": platform.python_version(), "cores": str(os.cpu_count()), "CPU": cpu_model()}
+    """Return the versions of Python and of the packages, and the processor."""
+    by_name = {"Python": platform.python_version(), "cores": str(os.cpu_count()), "CPU": cpu_model()}
     for name in ("kafkalog", "pyspark", "pyarrow", "numpy", "numba", "lz4", "zstandard", "python-snappy", "crc32c"):
         try:
-            found[name] = version(name)
+            by_name[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            by_name[name] = "not installed"
+    return by_name

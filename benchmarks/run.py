@@ -1,6 +1,6 @@
-"""Run the benchmarks (all, or those named) and write benchmarks/results/<date>-<machine>.md.
+"""Run all or some benchmarks, and append their results to benchmarks/results/<date>-<machine>.md.
 
-A second run on the same day and machine is appended. Without Maven the parts that need a real Kafka cannot run.
+Benchmarks that compare with Apache Kafka require Maven.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ NAMES = (
     "spark_write",
     "spark_read",
     "first_minute",
-)  # the longest last
+)
+"""Names of the benchmarks, the longest ones last."""
 RESULTS = Path(__file__).parent / "results"
 
 
 def main(names: list[str]) -> int:
-    """0 when all ran. One that fails is reported, and the others run."""
+    """Run benchmarks; a failed one does not stop the others. Return 0 if all succeeded, otherwise 1 or 2."""
     unknown = set(names) - set(NAMES)
     if unknown:
         print(f"unknown benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}", file=sys.stderr)
         return 2
     report, failed = Report(), []
     begin = time.strftime("%H:%M UTC", time.gmtime())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends Kafka and Spark on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the exit stops Kafka and Spark
     load = os.getloadavg()[0]
     if load > (os.cpu_count() or 1) / 4:
-        print(f"others use this machine (load {load:.1f}): the figures will be low, the ratios rough", file=sys.stderr)
+        print(f"the machine is busy (load {load:.1f}): rates will be low, and ratios inaccurate", file=sys.stderr)
     for name in names or NAMES:
         print(f"-- {name}", flush=True)
         try:
@@ -72,15 +73,15 @@ def main(names: list[str]) -> int:
     path = RESULTS / f"{time.strftime('%Y-%m-%d', time.gmtime())}-{machine()}.md"
     facts = f"load at the start {load:.2f}, " + ", ".join(f"{name} {value}" for name, value in versions().items())
     with path.open("a", encoding="utf-8") as out:
-        out.write(f"# {time.strftime('%Y-%m-%d', time.gmtime())}, {begin}\n\n{facts}\n\n{EXPLAINED}\n\n{table}\n")
+        out.write(f"# {time.strftime('%Y-%m-%d', time.gmtime())}, {begin}\n\n{facts}\n\n{EXPLANATION}\n\n{table}\n")
         out.writelines(f"\nFailed: {line}\n" for line in failed)
         out.write("\n")
     figures.PAGE.write_text(figures.page(), encoding="utf-8")
-    print(f"written to {path.relative_to(RESULTS.parent.parent)}; docs/figures.md follows")
+    print(f"written to {path.relative_to(RESULTS.parent.parent)}; docs/figures.md is updated")
     return 1 if failed else 0
 
 
-EXPLAINED = (
+EXPLANATION = (
     "Rates and seconds are medians. Every `x_` is a median of ratios between runs that took turns in one session: "
     '`x_kafka` how many times faster than format("kafka") (Spark 4.2.0\'s own connector, real Kafka on loopback, the '
     "same files), `x_ceiling` the part of the Arrow hand-over ceiling, "

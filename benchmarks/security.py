@@ -1,7 +1,7 @@
-"""SASL_SSL against Apache Kafka's own: produce and fetch, the same librdkafka clients in turn, the same settings.
+"""Produce and fetch over SASL_SSL, compared with Apache Kafka.
 
-PEM certificates of one authority on both sides, SCRAM-SHA-512, TLS 1.3. Rates are those of the best of several rounds.
-`python -m benchmarks.security 4`: with four clients only.
+The same librdkafka clients load both brokers in turn, with PEM certificates, SCRAM-SHA-512 and TLS 1.3. Rates are those
+of the best of several rounds. `python -m benchmarks.security 4` measures four clients only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule require
 
 
 class Side(NamedTuple):
-    """bootstrap: of its listener PLAINTEXT, for topics. secure: of SASL_SSL."""
+    """Addresses of a broker: `bootstrap` without security, to create topics, and `secure` for SASL_SSL."""
 
     bootstrap: str
     secure: str
@@ -44,21 +44,22 @@ class Side(NamedTuple):
 
 
 def properties(security: SecurityForTests, plain: int, secure: int) -> dict[str, object]:
-    """Of both: a listener PLAINTEXT for the benchmark itself, and SASL_SSL."""
-    served = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure}"
+    """Return the properties of both brokers, with a PLAINTEXT listener on port `plain` and SASL_SSL on `secure`."""
+    listeners = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{secure}"
     return {
         **PROPERTIES,
         **security.properties(),
-        "listeners": served,
+        "listeners": listeners,
         "sasl.enabled.mechanisms": MECHANISM,
         f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config": _SCRAM_MODULE,
     }
 
 
-def kafkas_own(given: Mapping[str, object]) -> dict[str, object]:
+def with_controller(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the properties with those that Apache Kafka requires for its controller."""
     controller = free_port()
     protocols = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL_SSL:SASL_SSL")
-    one_line = {name: str(value).replace("\n", "\\n") for name, value in given.items()}  # PEM, as Java's files have it
+    one_line = {name: str(value).replace("\n", "\\n") for name, value in given.items()}  # PEM in a properties file
     return {
         **one_line,
         "advertised.listeners": given["listeners"],
@@ -79,12 +80,13 @@ def add_user(bootstrap: str, security: SecurityForTests) -> None:
 
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     upsertion = UserScramCredentialUpsertion(USER, info, security.password(USER).encode())
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must stay until it is answered
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # must exist until the response arrives
     for done in admin.alter_user_scram_credentials([upsertion]).values():
         done.result(30)
 
 
 def load(report: Report, sides: Mapping[str, Side], client: Mapping[str, str], clients: Clients, count: int) -> None:
+    """Report the rates of producing and of consuming with `count` clients."""
     topics = dict.fromkeys(sides, "")
 
     def produced(name: str) -> float:
@@ -133,7 +135,7 @@ def main(report: Report, counts: tuple[int, ...] = CLIENTS) -> None:
             broker: Any = (
                 RunningBroker(Path(home, name), given)
                 if name == "kafkalog"
-                else RealKafka(Path(home, name), kafkas_own(given))
+                else RealKafka(Path(home, name), with_controller(given))
             )
             stack.enter_context(broker)
             sides[name] = Side(f"127.0.0.1:{plain}", f"127.0.0.1:{secure}")

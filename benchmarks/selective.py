@@ -1,8 +1,8 @@
-"""The last 1 % of a 2 GB topic: by startingTimestamp, and by startingOffsets.
+"""Reads of the last 1 % of a topic of 2 GB, by startingTimestamp and by startingOffsets.
 
-Once 18 M records of 100 B, once 2 M of 1 kB. Compared with the full scan of the same topic in one session, and with
-format("kafka") for the same option. Bytes read: pages of the segment files that were brought into memory by the first
-such query of a new session.
+The topics have 18 M records of 100 B and 2 M records of 1 kB. The reads are compared with a full scan in the same
+session, and with format("kafka") and the same option. The bytes read are the pages of segment files that the first such
+query of a new session loads into memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from benchmarks.topics import PARTITIONS, Topic, home
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 
-PART = 0.99
+SKIPPED_FRACTION = 0.99
 
 
 def ways(topic: Topic) -> dict[str, dict[str, Any]]:
-    """The queries: options by name. Each returns the last 1 % of the records."""
-    timestamp = topic.timestamp_at(PART)
+    """Return the arguments of the queries by name. Each query returns the last 1 % of the records."""
+    timestamp = topic.timestamp_at(SKIPPED_FRACTION)
     first = topic.records // PARTITIONS * 99 // 100
     offsets = {topic.name: {str(partition): first for partition in range(PARTITIONS)}}
     return {
@@ -34,13 +34,13 @@ def ways(topic: Topic) -> dict[str, dict[str, Any]]:
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """One line a topic and way."""
+    """Report each topic and each option."""
     for topic in (LONG, LARGE_VALUES["none"]):
         measure(report, topic, rounds)
 
 
 def measure(report: Report, topic: Topic, rounds: int) -> None:
-    """All ways on one topic."""
+    """Report each option for one topic."""
     path = ensure([topic])
     files = [file for n in range(PARTITIONS) for file in sorted((path / f"{topic.name}-{n}").glob("*.log"))]
     size = sum(file.stat().st_size for file in files)
@@ -74,7 +74,7 @@ def measure(report: Report, topic: Topic, rounds: int) -> None:
 
 
 def cold_bytes(name: str, query: dict[str, Any], path: str, files: list[Any], wanted: int) -> int:
-    """Bytes brought into memory by one query of a session that has read nothing before."""
+    """Return the bytes that the first query of a new session loads into memory."""
     with SparkSession() as session:
         session.run("nothing", register="benchmarks.sources:Nothing")
         evict(files)

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): records a second that Java's share consumers process, our broker against Apache Kafka.
+"""Share groups (KIP-932): records per second of Java's share consumers with this broker and with Apache Kafka.
 
 python -m benchmarks.run share
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.report import Report, in_turn, rate, ratio
 
@@ -24,11 +23,11 @@ TOPIC, PARTITIONS = "shared", 4
 VALUE_BYTES = 100
 RECORDS = 1_000_000
 _GROUPS = count()
-_LIMIT_S = 180.0
+_TIMEOUT_S = 180.0
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """Records a second of one member, and of four."""
+    """Report the rates of one member, and of four."""
     from kafkalog_broker.testing import running_broker
     from tests.interop.real_kafka import RealKafka
     from tests.interop.share_workers import compiled
@@ -75,7 +74,7 @@ def _produce(bootstrap: str) -> None:
 
 
 def _consume(classes: Path, bootstrap: str, members: int) -> float:
-    """Seconds from the first record to the last, of a group of its own."""
+    """Consume the topic with a new group. Return the seconds from the first record to the last."""
     from tests.broker.share.helpers.share_script import earliest
     from tests.interop.share_workers import ShareWorker
 
@@ -87,39 +86,41 @@ def _consume(classes: Path, bootstrap: str, members: int) -> float:
         ShareWorker(classes, bootstrap, group, TOPIC, "count", "max.poll.records=2000", java=()) for _ in range(members)
     ]
     try:
-        end = time.monotonic() + _LIMIT_S
-        while sum(_counted(worker) for worker in workers) < RECORDS:
+        end = time.monotonic() + _TIMEOUT_S
+        while sum(_latest_count(worker) for worker in workers) < RECORDS:
             if time.monotonic() > end:
-                raise RuntimeError(f"{[worker.lines[-1:] for worker in workers]} after {_LIMIT_S} s")
+                raise RuntimeError(f"{[worker.lines[-1:] for worker in workers]} after {_TIMEOUT_S} s")
             time.sleep(0.05)
-        times = [(int(at), int(counted)) for worker in workers for at, counted in _lines(worker)]
-        begin = min(at for at, counted in times if counted)
-        # The first line with a count says when its records had come, so it is a poll later than the beginning.
-        return (max(at for at, _ in _moved(workers)) - begin) / 1e9
+        # The first count is printed after the first poll, so the measurement begins one poll late.
+        begin = min(count.time_ns for worker in workers for count in _counts(worker) if count.records)
+        return (max(_last_change_ns(worker) for worker in workers) - begin) / 1e9
     finally:
         for worker in workers:
             worker.kill()
 
 
-def _lines(worker: ShareWorker) -> list[tuple[str, str]]:
-    return [(line.split()[1], line.split()[2]) for line in list(worker.lines) if line.startswith("C ")]
+class _Count(NamedTuple):
+    """Line of a worker: the number of records that it has consumed so far."""
+
+    time_ns: int
+    records: int
 
 
-def _moved(workers: Sequence[ShareWorker]) -> list[tuple[int, int]]:
-    """When each member's count became what it was at the end."""
-    found = []
-    for worker in workers:
-        lines = _lines(worker)
-        final = lines[-1][1] if lines else "0"
-        found.append(next((int(at), int(counted)) for at, counted in lines if counted == final))
-    return found
+def _latest_count(worker: ShareWorker) -> int:
+    line = worker.lines[-1] if worker.lines else ""
+    return _parsed(line).records if line.startswith("C ") else 0
 
 
-def _counted(worker: ShareWorker) -> int:
-    lines = _lines_last(worker)
-    return int(lines.split()[2]) if lines else 0
+def _counts(worker: ShareWorker) -> list[_Count]:
+    return [_parsed(line) for line in list(worker.lines) if line.startswith("C ")]
 
 
-def _lines_last(worker: ShareWorker) -> str:
-    said = worker.lines
-    return said[-1] if said and said[-1].startswith("C ") else ""
+def _parsed(line: str) -> _Count:
+    _, time_ns, records = line.split()[:3]
+    return _Count(int(time_ns), int(records))
+
+
+def _last_change_ns(worker: ShareWorker) -> int:
+    """Return the time at which the worker had consumed all its records."""
+    counts = _counts(worker)
+    return next(count.time_ns for count in counts if count.records == counts[-1].records)

@@ -1,10 +1,10 @@
-"""Python data sources without a log behind them: what Spark's Data Source API costs by itself.
+"""Python data sources that read no log. They measure the cost of Spark's Data Source API alone.
 
-`Ceiling` hands over a table that was built in memory once per worker: nothing that reads a log can be faster. As a
-stream it has all its rows at once, for Trigger.AvailableNow in batches of `maxOffsetsPerTrigger`.
-`Nothing` hands over 10 rows a partition: what a tiny query costs whatever the source does. As a stream it has 20 rows a
-second, without looking at anything but the clock: what a micro-batch costs whatever the source does.
-`Counting` takes what it is given and counts it: no sink that writes can be faster.
+`Ceiling` hands over a table that each worker builds once in memory, the upper limit for every source. As a stream, all
+its rows are available at once, for Trigger.AvailableNow in batches of `maxOffsetsPerTrigger`. `Nothing` hands over 10
+rows per partition, the lower limit for the time of a small query. As a stream, it has 20 rows per second, which depend
+only on the clock, the lower limit for the time of a micro-batch. `Counting` is a sink that counts its rows, the upper
+limit for every sink.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-# 32 k rows a batch: below 8 k Spark gets slower, above nothing is gained.
 BATCH_ROWS = 32_768
+"""Rows of a batch. Spark is slower with fewer than 8 k rows, and not faster with more than 32 k."""
 
 _FIELDS = {
     "key": (BinaryType(), pa.binary()),
@@ -43,7 +43,7 @@ _FIELDS = {
 
 @cache
 def batch(columns: tuple[str, ...], value_size: int, topic: str) -> pa.RecordBatch:
-    """BATCH_ROWS rows as a log without keys gives them, built once per process."""
+    """Return BATCH_ROWS rows like those of a log without keys, built once per process."""
     n = BATCH_ROWS
     arrays = {
         "key": lambda: pa.nulls(n, pa.binary()),
@@ -59,8 +59,11 @@ def batch(columns: tuple[str, ...], value_size: int, topic: str) -> pa.RecordBat
 
 
 class Ceiling(DataSource):
-    """Options: partitions (4), rows (of each, 1000000), value_size (bytes, 100), topic (its name),
-    columns (comma list; all 7)."""
+    """Source of rows from memory, the upper limit for every source.
+
+    Options, with their defaults: partitions (4), rows of a partition (1000000), value_size in bytes (100), topic
+    (benchmark), and columns, separated by commas (all seven).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +89,7 @@ class Ceiling(DataSource):
 
 
 class CeilingReader(DataSourceReader):
-    """Yields slices of the one batch until each partition has had its rows."""
+    """Reader that yields the same batch until a partition has its number of rows."""
 
     def __init__(self, partitions: int, rows: int, value_size: int, columns: tuple[str, ...], topic: str):
         self.shape = (partitions, rows, value_size, columns, topic)
@@ -102,7 +105,7 @@ class CeilingReader(DataSourceReader):
 
 
 class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The same rows, so many in a batch, in tasks of equal size."""
+    """Stream of the same rows, with at most `cap` rows in a micro-batch and tasks of equal size."""
 
     def __init__(self, reader: Any, cap: int):
         self.shape, self.cap = reader.shape, cap
@@ -127,7 +130,7 @@ class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Counting(DataSource):
-    """A sink that only counts the rows of its Arrow batches: nothing that writes can be faster."""
+    """Sink that only counts the rows of its Arrow batches, the upper limit for every sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -154,7 +157,7 @@ class CountingWriter(DataSourceArrowWriter):
 
 
 class Nothing(Ceiling):
-    """4 partitions of 10 rows. Option partitions."""
+    """Source of 10 rows per partition. Option: partitions (4)."""
 
     @classmethod
     def name(cls) -> str:
@@ -168,7 +171,7 @@ class Nothing(Ceiling):
 
 
 class ClockReader(DataSourceStreamReader):
-    """One row every 50 ms, with that moment as its timestamp."""
+    """Stream of one row every 50 ms, with its time as timestamp."""
 
     EVERY_MS = 50
 

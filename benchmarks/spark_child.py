@@ -1,7 +1,7 @@
-"""A warm Spark session in a process of its own, driven by JSON lines: one request a line on stdin, one answer a line.
+"""Process with a Spark session, which reads requests from stdin and writes responses to stdout, one line of JSON each.
 
-Started by benchmarks.spark_session with the interpreter of any environment that has pyspark, so it imports nothing of
-this project. The first argument is a JSON object of Spark settings. Request:
+benchmarks.spark_session starts it with the Python of any environment that has pyspark, so it imports no module of this
+project. The first argument is a JSON object of Spark settings. Request:
 
     {"format": "kafka", "options": {...}, "path": null, "schema": null, "expressions": null, "filter": null,
      "select": null,
@@ -9,18 +9,18 @@ this project. The first argument is a JSON object of Spark settings. Request:
      "action": "noop" | "count" | "collect" | "parquet" | "save" | "stream" | "triggers" | "latency" | "follow",
      "register": "module:Class" | null, "conf": {...}, "to": directory for parquet and stream,
      "sink": {"format", "options", "to"} for save,
-     "checkpoint": directory for stream, latency and follow, "records": how many latency waits for,
-     "during": seconds that follow runs, "within": seconds after which Spark's jobs are cancelled | null}
+     "checkpoint": directory for stream, latency and follow, "records": number of records for latency,
+     "during": seconds of follow, "within": seconds after which Spark's jobs are cancelled | null}
 
-format "range" is no source: rows of spark.range as option `value` makes them (options rows, tasks).
+The format "range" means spark.range, mapped by the expression in option `value` (other options: rows, tasks).
 
-`stream` is a streaming query with Trigger.AvailableNow, to Parquet files, or to noop without `to`; `triggers` is one to
-noop that tells of each batch. `latency` is one
-with a trigger of 0 s, which ends when it has seen the records; it tells the time from each one's timestamp to
-foreachBatch. `follow` runs one to noop for a while.
+The action `stream` is a streaming query with Trigger.AvailableNow to Parquet files, or to noop without `to`. `triggers`
+is such a query to noop that returns its batches. `latency` is a query with a trigger of 0 s, which ends after a number
+of records, and returns the time from the timestamp of each record to foreachBatch. `follow` runs a query to noop for
+some seconds.
 
-Answer: {"seconds": wall time of load and action, "rows": of count, collect, stream, "latencies": ms of each record,
-"batches": [[begin, rows, ms that it took]] of follow and triggers} or {"error": text}.
+Response: {"seconds": time of load and action, "rows": of count, collect and stream, "latencies": ms of each record,
+"batches": [[start, rows, ms]] of follow and triggers} or {"error": text}.
 """
 
 import importlib
@@ -32,8 +32,8 @@ import time
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever the JVM or a worker prints must not get between the answers
+    responses = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # output of the JVM and of workers goes to stderr, not between the responses
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("kafkalog benchmarks")
@@ -41,23 +41,23 @@ def main() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    print(json.dumps({"version": spark.version}), file=answers)
+    print(json.dumps({"version": spark.version}), file=responses)
     for line in sys.stdin:
         request = json.loads(line)
         ended = threading.Event()
         if request.get("within"):
             threading.Thread(target=cancel, args=(spark, request["within"], ended), daemon=True).start()
         try:
-            answer = run(spark, request)
+            response = run(spark, request)
         except Exception as error:  # noqa: BLE001  the text goes to the parent, which raises
-            answer = {"error": f"{type(error).__name__}: {error}"[:4000]}
+            response = {"error": f"{type(error).__name__}: {error}"[:4000]}
         ended.set()
-        print(json.dumps(answer), file=answers)
+        print(json.dumps(response), file=responses)
     spark.stop()
 
 
 def cancel(spark, seconds, ended):  # type: ignore[no-untyped-def]
-    """What still runs after so long; a query may have several jobs, one after the other."""
+    """Cancel the jobs of a query after `seconds`, and then every second, because a query may have several jobs."""
     while not ended.wait(seconds):
         spark.sparkContext.cancelAllJobs()
         seconds = 1
@@ -120,7 +120,7 @@ def run(spark, request):  # type: ignore[no-untyped-def]
 
 
 def stream(frame, request):  # type: ignore[no-untyped-def]
-    """Rows that the query has read."""
+    """Run a streaming query to its end. Return the number of rows."""
     writer = frame.writeStream.option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
     to = request.get("to")
     query = writer.format("parquet").start(to) if to else writer.format("noop").start()
@@ -129,7 +129,7 @@ def stream(frame, request):  # type: ignore[no-untyped-def]
 
 
 def triggers(frame, request):  # type: ignore[no-untyped-def]
-    """What there is, trigger by trigger."""
+    """Run a streaming query to its end. Return its batches."""
     begin = time.perf_counter()
     writer = frame.writeStream.format("noop").option("checkpointLocation", request["checkpoint"])
     query = writer.trigger(availableNow=True).start()
@@ -139,13 +139,13 @@ def triggers(frame, request):  # type: ignore[no-untyped-def]
 
 
 def latency(frame, request):  # type: ignore[no-untyped-def]
-    """Wait for the records; a batch counts when foreachBatch has its rows."""
+    """Run a streaming query until foreachBatch has received the requested number of records."""
     latencies: list[float] = []
 
     def arrived(batch, number):  # type: ignore[no-untyped-def]
-        sent = [row[0] for row in batch.selectExpr("unix_millis(timestamp)").collect()]
-        now = time.time() * 1000
-        latencies.extend(now - at for at in sent)
+        sent_ms = [row[0] for row in batch.selectExpr("unix_millis(timestamp)").collect()]
+        now_ms = time.time() * 1000
+        latencies.extend(now_ms - ms for ms in sent_ms)
 
     begin = time.perf_counter()
     query = frame.writeStream.foreachBatch(arrived).option("checkpointLocation", request["checkpoint"]).start()
@@ -158,7 +158,7 @@ def latency(frame, request):  # type: ignore[no-untyped-def]
 
 
 def follow(frame, request):  # type: ignore[no-untyped-def]
-    """A live query for so long."""
+    """Run a streaming query for some seconds. Return its batches."""
     begin = time.perf_counter()
     query = frame.writeStream.format("noop").option("checkpointLocation", request["checkpoint"]).start()
     time.sleep(request["during"])

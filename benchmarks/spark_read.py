@@ -1,7 +1,7 @@
-"""Full reads to `noop`: format("kafkalog"), format("kafka") on a real Kafka that serves the same files, the ceiling.
+"""Full reads to `noop`: format("kafkalog"), format("kafka") from Apache Kafka with the same files, and the upper limit.
 
-All three in turn, on `local[2]`, with Spark's default settings and with Unix domain sockets for Python. The connector
-has no Python in it, so that setting does not touch it, and one session of it serves both.
+All three run in turn on `local[2]`, with Spark's default settings and with Unix domain sockets for Python. The
+connector does not use Python, so one session of it is enough for both settings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compare(
     columns: Sequence[str] = (),
     rounds: int = 5,
 ) -> None:
-    """One line: the three rates and the two ratios. `columns`: read only these."""
+    """Report the three rates and their ratios. `columns`: columns to read; empty for all."""
     path = str(ensure([topic]))
     kafkalog: dict[str, object] = {"subscribe": topic.name}
     kafka = {"subscribe": topic.name, "kafka.bootstrap.servers": bootstrap}
@@ -42,7 +42,7 @@ def compare(
     }
     if columns:
         kafkalog["columns"] = ceiling["columns"] = ",".join(columns)
-    # once, and counted: nobody is fast by leaving rows out
+    # check once that all rows are read
     ours.run("kafkalog", kafkalog, path=path, action="count", expect=topic.records)
     theirs.run("kafka", kafka, action="count", expect=topic.records)
     seconds = in_turn(
@@ -68,7 +68,7 @@ def compare(
 
 
 def main(report: Report, rounds: int = 5, codecs: Sequence[str] = tuple(SMALL_VALUES)) -> None:
-    """All codecs, 100 B and 1 kB, both settings; and 100 B uncompressed with two columns."""
+    """Measure all codecs with 100 B and 1 kB and both settings, and two columns of uncompressed records of 100 B."""
     topics = [sizes[codec] for codec in codecs for sizes in (SMALL_VALUES, LARGE_VALUES)]
     ensure(topics)
     connector = Connector.install()

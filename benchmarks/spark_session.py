@@ -1,4 +1,4 @@
-"""Warm Spark sessions in child processes, so that things with different settings or Spark releases take turns."""
+"""Spark sessions in child processes, so that queries with different settings or Spark releases can take turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 
 
 class SparkSession:
-    """One Spark session in a process of its own, local[2]. A context manager; `run` is one query, timed there."""
+    """Context manager of a Spark session on local[2] in a process of its own."""
 
     def __init__(self, conf: Mapping[str, str] | None = None, python: Path | str = sys.executable):
         settings = {
@@ -38,7 +38,7 @@ class SparkSession:
             "PYSPARK_DRIVER_PYTHON": str(python),
         }
         if python == sys.executable:
-            environment["PYTHONPATH"] = str(ROOT)  # the sources of benchmarks/sources.py, in driver and workers
+            environment["PYTHONPATH"] = str(ROOT)  # driver and workers import benchmarks/sources.py
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed by close()
         self._child = subprocess.Popen(
             [str(python), str(CHILD), json.dumps(settings)],
@@ -46,44 +46,51 @@ class SparkSession:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            cwd=tempfile.gettempdir(),  # spark-warehouse and derby.log stay out of the project
+            cwd=tempfile.gettempdir(),  # spark-warehouse and derby.log must not be created in the project
             env=environment,
         )
-        self.version: str = self._answer()["version"]
+        self.version: str = self._response()["version"]
 
     def run(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> float:
-        """Seconds of one query. The arguments are those of benchmarks/spark_child.py.
+        """Run a query, and return its seconds.
 
-        `expect`: the number of rows that `count` or `collect` must give. Raises RuntimeError with Spark's text.
+        Args:
+            format: Format of the source.
+            options: Options of the source.
+            **request: Further fields of a request of benchmarks/spark_child.py, and `expect`, the number of rows that
+                the actions count and collect must return.
+
+        Raises:
+            RuntimeError: If the query fails, or the number of rows is wrong.
         """
         expect = request.pop("expect", None)
-        answer = self._asked(format, options, **request)
-        if expect is not None and answer["rows"] != expect:
-            raise RuntimeError(f"{format} returned {answer['rows']} rows, expected {expect}")
-        return float(answer["seconds"])
+        response = self._send(format, options, **request)
+        if expect is not None and response["rows"] != expect:
+            raise RuntimeError(f"{format} returned {response['rows']} rows, expected {expect}")
+        return float(response["seconds"])
 
     def latencies(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[float]:
-        """Ms from each record's timestamp to foreachBatch; see the action latency of benchmarks/spark_child.py."""
-        return list(self._asked(format, options, action="latency", **request)["latencies"])
+        """Run the action latency of benchmarks/spark_child.py. Return the ms of each record."""
+        return list(self._send(format, options, action="latency", **request)["latencies"])
 
     def follow(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[list[Any]]:
-        """[begin, rows, ms] of each batch; see the action follow of benchmarks/spark_child.py."""
-        return list(self._asked(format, options, action="follow", **request)["batches"])
+        """Run the action follow of benchmarks/spark_child.py. Return [start, rows, ms] of each batch."""
+        return list(self._send(format, options, action="follow", **request)["batches"])
 
     def triggers(self, format: str, options: Mapping[str, object] | None = None, **request: Any) -> list[list[Any]]:
-        """[begin, rows, ms] of each batch; see the action triggers of benchmarks/spark_child.py."""
-        return list(self._asked(format, options, action="triggers", **request)["batches"])
+        """Run the action triggers of benchmarks/spark_child.py. Return [start, rows, ms] of each batch."""
+        return list(self._send(format, options, action="triggers", **request)["batches"])
 
-    def _asked(self, format: str, options: Mapping[str, object] | None, **request: Any) -> dict[str, Any]:
+    def _send(self, format: str, options: Mapping[str, object] | None, **request: Any) -> dict[str, Any]:
         text = {key: str(value) for key, value in (options or {}).items()}
         assert self._child.stdin is not None
         print(json.dumps({"format": format, "options": text, **request}), file=self._child.stdin, flush=True)
-        answer = self._answer()
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
+        response = self._response()
+        if "error" in response:
+            raise RuntimeError(response["error"])
+        return response
 
-    def _answer(self) -> dict[str, Any]:
+    def _response(self) -> dict[str, Any]:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
@@ -92,14 +99,19 @@ class SparkSession:
         return dict(json.loads(line))
 
     def worker_peak_mb(self) -> int | None:
-        """As peak_mb, of all Python processes of this session that Spark has started."""
+        """Return the largest peak memory of a Python worker of this session in MB, see `peak_mb`."""
         return self.peak_mb("pyspark")
 
     def peak_mb(self, module: str) -> int | None:
-        """Largest resident memory that a living process of this session has had whose command line names the Python
-        module, MB; None where /proc is not.
+        """Return the largest peak memory of a living process of this session that runs a Python module.
 
-        Workers are forks of one daemon process, so what they share with it is counted in each.
+        Workers are forks of one daemon process, so memory that they share with it counts for each.
+
+        Args:
+            module: Part of the name of the module in the command line of the process.
+
+        Returns:
+            Peak resident memory in MB; None on a system without /proc.
         """
         if not Path("/proc/self/status").exists():
             return None
@@ -108,7 +120,7 @@ class SparkSession:
             try:
                 fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
                 command = (status.parent / "cmdline").read_bytes()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended
                 continue
             pid = int(fields["Pid"])
             parents[pid] = int(fields["PPid"])
@@ -143,6 +155,6 @@ class SparkSession:
 
 
 def with_jars(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Settings together; class paths one after the other."""
+    """Merge Spark settings, and concatenate their class paths."""
     path = "spark.driver.extraClassPath"
-    return {**conf, **more, path: ":".join(one[path] for one in (conf, more) if path in one)}
+    return {**conf, **more, path: ":".join(settings[path] for settings in (conf, more) if path in settings)}

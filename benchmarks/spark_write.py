@@ -1,7 +1,7 @@
-"""Writing 4 M rows of 100 bytes: format("kafkalog"), Spark's Kafka sink into a real Kafka, and a sink that only counts.
+"""Writes of 4 M rows of 100 bytes: format("kafkalog"), Spark's Kafka sink to Apache Kafka, and a sink that only counts.
 
-All in turn, on `local[2]`, with Spark's default settings; the rows are made by Spark as they are written. The counting
-sink is what no Python sink can beat; Parquet is there for comparison.
+All run in turn on `local[2]` with Spark's default settings, and Spark generates the rows during the write. The counting
+sink is the upper limit for every Python sink. Parquet is measured for comparison.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.interop.real_kafka import RealKafka
 COUNTING = "benchmarks.sources:Counting"
 ROWS = 4_000_000
 PARTITIONS = 4
-# 100 bytes: half digits that differ from row to row, half text
+# SQL expression for 100 bytes: half of them are digits that differ from row to row, half are text
 VALUE = "cast(concat(lpad(cast(hash(id) as string), 25, cast(id as string)), lpad(cast(id as string), 25, '0'), "
 VALUE += "repeat('kafkalog ', 5), 'value') as binary) value"
-FEWER = 1_000_000  # rows of a run of the connector, which is slower; rates compare
+CONNECTOR_ROWS = 1_000_000  # rows of a run of the connector, which is slower; rates are compared
 
 
 def _kafkalog(session: SparkSession, codec: str) -> float:
@@ -31,10 +31,10 @@ def _kafkalog(session: SparkSession, codec: str) -> float:
         return _save(session, ROWS, "kafkalog", options, str(Path(scratch) / "data"))
 
 
-def _save(session: SparkSession, rows: int, form: str, options: dict[str, object], to: str | None = None) -> float:
-    """Seconds of one write."""
+def _save(session: SparkSession, rows: int, format: str, options: dict[str, object], to: str | None = None) -> float:
+    """Write rows, and return the seconds."""
     text = {key: str(value) for key, value in options.items()}
-    sink = {"format": form, "options": text, "to": to}
+    sink = {"format": format, "options": text, "to": to}
     return session.run("range", {"rows": rows, "tasks": PARTITIONS, "value": VALUE}, action="save", sink=sink)
 
 
@@ -44,7 +44,7 @@ def _parquet(session: SparkSession) -> float:
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """none and lz4."""
+    """Report writes without compression and with lz4."""
     connector = Connector.install()
     home = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
     kafka = RealKafka(home)
@@ -62,7 +62,7 @@ def main(report: Report, rounds: int = 5) -> None:
                 seconds = in_turn(
                     {
                         "kafkalog": partial(_kafkalog, ours, codec),
-                        "kafka": partial(_save, theirs, FEWER, "kafka", sent),
+                        "kafka": partial(_save, theirs, CONNECTOR_ROWS, "kafka", sent),
                         "counting": lambda: ours.run(
                             "range",
                             {"rows": ROWS, "tasks": PARTITIONS, "value": VALUE},
@@ -75,12 +75,12 @@ def main(report: Report, rounds: int = 5) -> None:
                     rounds=rounds,
                     warmups=1,
                 )
-                full = [taken * ROWS / FEWER for taken in seconds["kafka"]]
+                full = [duration * ROWS / CONNECTOR_ROWS for duration in seconds["kafka"]]
                 report.add(
                     "spark_write",
                     f"{codec}, {ROWS / 1e6:g} M x 100 B",
                     kafkalog_M_rows_per_s=rate(ROWS / 1e6, seconds["kafkalog"]),
-                    kafka_M_rows_per_s=rate(FEWER / 1e6, seconds["kafka"]),
+                    kafka_M_rows_per_s=rate(CONNECTOR_ROWS / 1e6, seconds["kafka"]),
                     counting_M_rows_per_s=rate(ROWS / 1e6, seconds["counting"]),
                     parquet_M_rows_per_s=rate(ROWS / 1e6, seconds["parquet"]),
                     x_kafka=round(ratio(full, seconds["kafkalog"]), 2),

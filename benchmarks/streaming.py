@@ -1,7 +1,7 @@
-"""Streams: a backlog in capped batches, latency of single records, keeping up with a producer, many idle partitions.
+"""Streams: a backlog in limited batches, latency of single records, a sustained rate, and many idle partitions.
 
-The backlog and the latency against Spark's own connector on a real Kafka, from the same files; the latency also against
-a source that does nothing.
+Backlog and latency are compared with Spark's connector and Apache Kafka, which serves the same files; the latency also
+with a trivial source.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from tests.source.helpers.made_logs import append
 
 CAP = 1_000_000  # offsets in a batch
 EVERY_SECONDS = 0.05  # between two records whose latency is measured
-SEEN, COLD = 240, 80  # records of a latency run; those of its first batches, which are left out
-SUSTAINED, DURING = 300_000, 20  # records a second, seconds
-IDLE = 1_000
+SEEN = 240  # records of a latency run
+COLD = 80  # records at the beginning of a latency run that are not measured
+SUSTAINED, DURING = 300_000, 20  # records per second, seconds
+IDLE = 1_000  # partitions
 
 
 def main(report: Report, rounds: int = 3) -> None:
@@ -49,7 +50,7 @@ def main(report: Report, rounds: int = 3) -> None:
 def backlog(
     report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, settings: str, rounds: int
 ) -> None:
-    """Trigger.AvailableNow over all there is, to noop; and a source that has its rows in memory."""
+    """Report Trigger.AvailableNow over a whole topic to noop, compared with the connector and with rows from memory."""
     topic = SMALL_VALUES["none"]
     options = {"subscribe": topic.name, "startingOffsets": "earliest", "maxOffsetsPerTrigger": CAP}
 
@@ -81,32 +82,35 @@ def backlog(
 
 
 def latency(report: Report, ours: SparkSession, theirs: SparkSession, kafka: RealKafka, rounds: int) -> None:
-    """A record every 50 ms, trigger 0 s: from its timestamp to foreachBatch."""
+    """Report the time from a record's timestamp to foreachBatch, with a record every 50 ms and a trigger of 0 s."""
     topic = f"latency-{time.time_ns()}"
     kafka.create_topic(topic, 1)
     options = {"subscribe": topic}
-    kafkas: dict[str, object] = {**options, "kafka.bootstrap.servers": kafka.bootstrap}
-    found: dict[str, list[float]] = {"kafkalog": [], "kafka": [], "nothing": []}
+    kafka_options: dict[str, object] = {**options, "kafka.bootstrap.servers": kafka.bootstrap}
+    latencies: dict[str, list[float]] = {"kafkalog": [], "kafka": [], "nothing": []}
     with Pacer(kafka.bootstrap, topic, partitions=1, batch=1, every_seconds=EVERY_SECONDS, value_size=20):
         for number in range(rounds + 1):
-            for name in found:
+            for name in latencies:
                 with tempfile.TemporaryDirectory() as checkpoint:
                     request: dict[str, Any] = {"checkpoint": checkpoint, "records": SEEN}
                     if name == "kafkalog":
                         seen = ours.latencies("kafkalog", options, path=str(kafka.data_dir), **request)
                     elif name == "kafka":
-                        seen = theirs.latencies("kafka", kafkas, **request)
+                        seen = theirs.latencies("kafka", kafka_options, **request)
                     else:
                         seen = ours.latencies("nothing", register="benchmarks.sources:Nothing", **request)
-                if number > 0:  # the first one warms the sessions up
-                    found[name] += seen[COLD:]
-    percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in found.items()}
-    figures = {f"{name}_p{p}_ms": round(of[p - 1]) for name, of in percentiles.items() for p in (50, 99)}
+                if number > 0:  # the first round is a warm-up
+                    latencies[name] += seen[COLD:]
+    percentiles = {name: statistics.quantiles(seen, n=100) for name, seen in latencies.items()}
+    figures = {f"{name}_p{p}_ms": round(quantiles[p - 1]) for name, quantiles in percentiles.items() for p in (50, 99)}
     report.add("streaming", "latency at 20 records/s, trigger 0 s", **figures)
 
 
 def sustained(report: Report, ours: SparkSession) -> None:
-    """Broker, producer and query on one machine. What a batch holds came while the one before was read: the lag."""
+    """Report a query that reads while a producer sends at a fixed rate to a broker on the same machine.
+
+    The records of a batch arrived during the previous batch, so their number is the lag.
+    """
     with running_broker(topics={"sustained": PARTITIONS}) as broker:
         pace = SUSTAINED // 100
         with Pacer(broker.bootstrap, "sustained", PARTITIONS, batch=pace, every_seconds=0.01, value_size=100) as pacer:
@@ -131,7 +135,7 @@ def sustained(report: Report, ours: SparkSession) -> None:
 
 
 def idle(report: Report, rounds: int = 30) -> None:
-    """In process: what a trigger costs when nothing has come to any partition."""
+    """Report the cost of a trigger in this process if no partition has new records."""
     with tempfile.TemporaryDirectory() as directory:
         for partition in range(IDLE):
             append(Path(directory), "t", partition, ["x"] * 10)
@@ -154,7 +158,7 @@ def idle(report: Report, rounds: int = 30) -> None:
 
 
 class Pacer(threading.Thread):
-    """Sends `batch` records every so many seconds until the block ends."""
+    """Thread that sends `batch` records every `every_seconds`, until the block ends."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, batch: int, every_seconds: float, value_size: int

@@ -1,5 +1,7 @@
-"""Tiered storage of a broker: how fast it copies, what producers lose meanwhile, how fast remote segments are read from
-a folder and from S3 (a server of this machine), how long others wait meanwhile, what many remote segments cost.
+"""Tiered storage of a broker, in a folder and on an S3 server of the same machine.
+
+Measured are the rate of copying and its effect on producers, the rate of reading remote segments and its effect on
+other clients, and the memory and start time with many remote segments.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.checkpoint import EpochEntry, write_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid, write_partition_metadata
 from kafkalog_spark.log.repair.from_tier import write_metadata_topic
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.attacks.probe import Memory, Probe
 from tests.broker.api.helpers.admin_scenario import SET, TOPIC, change, incremental
@@ -34,7 +36,7 @@ SETTINGS = {"remote.storage.enable": "true", "segment.bytes": SEGMENT_BYTES, "re
 
 
 def properties(remote: Path, **others: Any) -> dict[str, Any]:
-    """Create the folder; the properties of a broker that copies into it in Aiven's layout."""
+    """Create a folder, and return the properties of a broker that copies segments to it in Aiven's layout."""
     remote.mkdir(parents=True, exist_ok=True)
     return {
         "remote.log.storage.system.enable": "true", "rsm.config.storage.root": remote,
@@ -44,7 +46,7 @@ def properties(remote: Path, **others: Any) -> dict[str, Any]:
 
 
 def produce(bootstrap: str, topic: str, size: int) -> float:
-    """Seconds for that many bytes of records of 1 kB."""
+    """Produce `size` bytes in records of 1 kB, and return the seconds."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "batch.size": 1 << 20})
@@ -61,7 +63,7 @@ def produce(bootstrap: str, topic: str, size: int) -> float:
 
 
 def consume(bootstrap: str, topic: str, records: int) -> float:
-    """Seconds until that many records have come from offset 0 on."""
+    """Consume `records` records from offset 0, and return the seconds."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "fetch.max.bytes": 52_428_800})
@@ -74,27 +76,28 @@ def consume(bootstrap: str, topic: str, records: int) -> float:
     return seconds
 
 
-def wait_until(so: Callable[[], bool]) -> float:
-    """Seconds that it took."""
+def wait_until(condition: Callable[[], bool]) -> float:
+    """Wait until the condition is true, and return the seconds."""
     began = time.perf_counter()
-    while not so():
+    while not condition():
         time.sleep(0.01)
     return time.perf_counter() - began
 
 
 def copied(remote: Path) -> int:
-    """Segments whose copy is complete."""
+    """Return the number of segments that are completely copied."""
     return sum(1 for _ in remote.rglob("*.rsm-manifest"))
 
 
 def main(report: Report) -> None:
-    """`python -m benchmarks.tiered_server`"""
+    """Run all measurements."""
     copying_into_a_folder(report)
     reading_from_s3(report)
     many_segments(report)
 
 
 def copying_into_a_folder(report: Report) -> None:
+    """Report copying to a folder, producing meanwhile, and reading back."""
     segments = TOTAL_BYTES // SEGMENT_BYTES - 1
     plain = {name: value for name, value in SETTINGS.items() if name != "remote.storage.enable"}
     with TemporaryDirectory(prefix="kafkalog-bench-") as home:
@@ -133,7 +136,7 @@ def copying_into_a_folder(report: Report) -> None:
 
 
 def reading_from_s3(report: Report) -> None:
-    """Of a broker that has just started: nothing of the bucket is known."""
+    """Report reads of a broker that has just started, so that no remote segment is cached."""
     records = (TOTAL_BYTES // SEGMENT_BYTES - 1) * SEGMENT_BYTES // SIZE * 9 // 10
     local, remote, waits = [], [], []
     with TemporaryDirectory(prefix="kafkalog-bench-") as home, S3Server(Path(home, "buckets")) as server:
@@ -149,9 +152,9 @@ def reading_from_s3(report: Report) -> None:
         for _ in range(ROUNDS):
             with broker, Probe(broker.host, broker.port) as probe:
                 local.append(consume(broker.bootstrap, "local", records))
-                of_local = probe.waits()
+                local_waits = probe.waits()
                 remote.append(consume(broker.bootstrap, "remote", records))
-                waits.append((probe.waits(), of_local))
+                waits.append((probe.waits(), local_waits))
     report.add(
         "tiered_server", "a cold read of 16 MB segments from S3, and what another client's requests wait meanwhile",
         local_read_MB_per_s=rate(records * SIZE / 1e6, local), remote_read_MB_per_s=rate(records * SIZE / 1e6, remote),
@@ -163,19 +166,20 @@ def reading_from_s3(report: Report) -> None:
 
 
 def many_segments(report: Report) -> None:
-    """Of a directory that holds `__remote_log_metadata` and an empty log that goes on after its remote segments."""
+    """Report the start of a broker with many entries in `__remote_log_metadata`, compared with few."""
     partition = TopicIdPartition("orders", new_uuid(), 0)
-    found = {count: started_with(partition, count) for count in (FEW, SEGMENTS)}
+    few_memory, few_seconds = started_with(partition, FEW)
+    memory, seconds = started_with(partition, SEGMENTS)
     report.add(
         "tiered_server", f"{SEGMENTS} remote segments, beside a broker that knows {FEW}",
-        memory_MB=round(found[SEGMENTS][0] - found[FEW][0], 1),
-        bar_memory="<= 30", start_s=round(found[SEGMENTS][1], 2), of_it_s=round(found[SEGMENTS][1] - found[FEW][1], 2),
+        memory_MB=round(memory - few_memory, 1), bar_memory="<= 30",
+        start_s=round(seconds, 2), of_it_s=round(seconds - few_seconds, 2),
         bar_start="<= 2",
     )  # fmt: skip
 
 
 def started_with(partition: TopicIdPartition, count: int) -> tuple[float, float]:
-    """MB of a broker that knows so many segments, and the seconds of its start."""
+    """Start a broker with `count` remote segments. Return its memory in MB, and the seconds of the start."""
     segments = [
         RemoteSegment(
             partition, UUID(int=number), 1000 * number, 1000 * number + 999, (EpochEntry(0, 1000 * number),),
@@ -193,7 +197,7 @@ def started_with(partition: TopicIdPartition, count: int) -> tuple[float, float]
         with SegmentWriter.create(log, segments[-1].until) as writer:
             writer.flush()
         broker = RunningBroker(data, properties(Path(home, "remote")))
-        with broker:  # the first start takes for a crash what was not written by a broker
+        with broker:  # the first start recovers the directory, because a broker has not stopped cleanly in it
             pass
         began = time.perf_counter()
         with broker:

@@ -1,4 +1,4 @@
-"""A query on 40 records: format("kafkalog") against a Python source that does nothing, and against format("kafka")."""
+"""Query of 40 records with format("kafkalog"), compared with a trivial Python source and with format("kafka")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = "benchmarks.sources:Nothing"
 
 
 def main(report: Report, rounds: int = 15) -> None:
-    """`collect()` of a topic with 4 partitions of 10 records, warm."""
+    """Report `collect()` of a topic with 4 partitions of 10 records, after warm-ups."""
     path = str(ensure([TINY]))
     connector = Connector.install()
     with (

@@ -1,4 +1,4 @@
-"""Topics that benchmarks read: what they hold, and where."""
+"""Topics that benchmarks read: their records, names and directory."""
 
 from __future__ import annotations
 
@@ -8,35 +8,41 @@ from pathlib import Path
 
 PARTITIONS = 4
 FIRST_TIMESTAMP = 1_700_000_000_000  # ms; record n of a partition is n ms later
-POOL = 20_000  # different values; more than fit a batch, so that no codec sees one twice
+POOL = 20_000  # number of different values: more than a batch has records, so that none repeats in it
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic: how many records it holds and how they were produced. Keys null but of KEYED; values half random, half
-    text."""
+    """Topic with the settings of its production.
+
+    Attributes:
+        value_size: Bytes of a value.
+        records: Number of records in all partitions together, evenly distributed.
+        config: Configuration of the topic.
+        prefix: Kind of the records: `values` (half random, half text), `keyed`, `json`, `avro`, `protobuf` and others.
+    """
 
     codec: str
-    value_size: int  # bytes
-    records: int  # in all partitions together, evenly
+    value_size: int
+    records: int
     config: tuple[tuple[str, object], ...] = ()
     prefix: str = "values"
 
     @property
     def name(self) -> str:
-        """Unique for what it holds, so that another number of records is another topic."""
+        """Name that contains the settings, so that a topic with other settings has another name."""
         return f"{self.prefix}-{self.codec}-{self.value_size}-{self.records}"
 
     @property
     def last_timestamp(self) -> int:
-        """ms; of the last record of every partition."""
+        """Timestamp of the last record of each partition in ms."""
         return FIRST_TIMESTAMP + self.records // PARTITIONS - 1
 
-    def timestamp_at(self, part: float) -> int:
-        """ms; the timestamp that `part` (0 to 1) of the records are below."""
-        return FIRST_TIMESTAMP + int(self.records // PARTITIONS * part)
+    def timestamp_at(self, fraction: float) -> int:
+        """Return the timestamp in ms below which a fraction of the records (0 to 1) lies."""
+        return FIRST_TIMESTAMP + int(self.records // PARTITIONS * fraction)
 
 
 def home() -> Path:
-    """The directory of the Kafka that holds the topics."""
+    """Return the directory of the Kafka broker with the topics."""
     return Path(os.environ.get("KAFKALOG_BENCH_CACHE") or Path.home() / ".cache" / "kafkalog-bench")

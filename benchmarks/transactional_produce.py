@@ -1,4 +1,4 @@
-"""Transactional producers with a commit each 100 ms: our broker against Apache Kafka, same clients, same minutes.
+"""Transactional producers that commit every 100 ms, with this broker and with Apache Kafka in turn.
 
 python -m benchmarks.run transactional_produce
 """
@@ -18,11 +18,11 @@ TOPIC, PARTITIONS = "transactional", 4
 VALUE_BYTES = 100
 COMMIT_S = 0.1
 RECORDS = 400_000
-"""Of each producer in a run: several seconds, some dozens of transactions."""
+"""Records of each producer in a run, which has several dozen transactions."""
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """Records a second of one producer, and of four at a time."""
+    """Report the rates of one producer, and of four."""
     from kafkalog_broker.testing import running_broker
     from tests.interop.real_kafka import RealKafka
 
@@ -49,7 +49,7 @@ def main(report: Report, rounds: int = 5) -> None:
 
 
 def _produce(bootstrap: str, producers: int) -> float:
-    """Seconds from the first begin to the last commit, in processes of their own."""
+    """Run producers in child processes. Return the seconds from the first transaction to the last commit."""
     command = [sys.executable, "-m", "benchmarks.transactional_produce", bootstrap]
     children = [
         subprocess.Popen([*command, f"benchmark-{number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -68,6 +68,7 @@ def _produce(bootstrap: str, producers: int) -> float:
 
 
 def _child(bootstrap: str, transactional_id: str) -> None:
+    """Produce in a child process, after a line on stdin."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -85,11 +86,11 @@ def _child(bootstrap: str, transactional_id: str) -> None:
         producer.begin_transaction()
         end = time.perf_counter() + COMMIT_S
         while left and time.perf_counter() < end:
-            some = min(left, 500)
-            for _ in range(some):
+            count = min(left, 500)
+            for _ in range(count):
                 producer.produce(TOPIC, value)
             producer.poll(0)
-            left -= some
+            left -= count
         producer.commit_transaction(60)
 
 

@@ -1,8 +1,8 @@
-"""Typed values to `noop`: decoded in the task that reads them, against Spark's function after format("kafkalog") and
-after format("kafka") on a real Kafka that serves the same files; and against a source that hands over the same columns
-without reading or decoding anything, which no decoder can beat.
+"""Reads of typed values to `noop`: `value.format` of kafkalog, compared with Spark's decoding functions.
 
-All in turn on `local[2]`, with Spark's default settings and with Unix domain sockets for Python.
+Spark's function is applied after format("kafkalog"), and after format("kafka") from Apache Kafka with the same files.
+The upper limit is a source that hands over the same columns from memory. All run in turn on `local[2]`, with Spark's
+default settings and with Unix domain sockets for Python.
 """
 
 from __future__ import annotations
@@ -42,13 +42,23 @@ FIELDS = {
 FIVE = ("id", "user", "amount", "active", "at")
 TWO = ("id", "amount")
 WARMUPS = 5
-"""The JVM has compiled a query of half a second after some ten runs, one of three seconds sooner."""
+"""Warm-up runs, until the JVM has compiled the query."""
 CEILING = "benchmarks.typed_ceiling:TypedCeiling"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line. function: Spark's own, of `value`, whose result is a struct; schema, options: ours."""
+    """Format and columns that are measured.
+
+    Attributes:
+        what: Name of the measurement.
+        topic: Topic that kafkalog reads.
+        schema: Schema of the columns in DDL.
+        function: Spark's expression that decodes `value` to a struct.
+        options: Options of kafkalog for the format.
+        conf: Spark settings that the function requires.
+        function_topic: Topic to which the function is applied; None for `topic`.
+    """
 
     what: str
     topic: Topic
@@ -56,13 +66,11 @@ class Case:
     function: str
     options: Mapping[str, str]
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark settings that the function needs."""
     function_topic: Topic | None = None
-    """What the function reads, where that is another topic."""
 
 
 def json_case(names: tuple[str, ...]) -> Case:
-    """JSON values, of whose seven fields these are wanted."""
+    """Return the case of some fields of the JSON values."""
     schema = ", ".join(f"{name} {FIELDS[name]}" for name in names)
     return Case(
         f"JSON, {JSON.records / 1e6:g} M x {JSON.value_size} B, {len(names)} of {len(FIELDS)} fields",
@@ -74,8 +82,10 @@ def json_case(names: tuple[str, ...]) -> Case:
 
 
 def binary_case(topic: Topic, names: tuple[str, ...]) -> Case:
-    """Values in Avro, or in Protobuf, of whose seven fields these are wanted. Where there is no from_protobuf here, the
-    function is from_avro for both, of the values in Avro, which have the same fields."""
+    """Return the case of some fields of the Avro or Protobuf values.
+
+    If from_protobuf is not available, Protobuf is compared with from_avro of the same fields in Avro.
+    """
     schema = ", ".join(f"{name} {FIELDS[name]}" for name in names)
     options: dict[str, str] = {"value.format": topic.prefix}
     if topic.prefix == "avro":
@@ -83,16 +93,16 @@ def binary_case(topic: Topic, names: tuple[str, ...]) -> Case:
     else:
         options |= {"value.descFilePath": str(home() / "order.desc"), "value.messageName": "Order"}
     what = f"{topic.prefix.capitalize()}, {topic.records / 1e6:g} M x {topic.value_size} B"
-    function, of, jars = avro_function(), AVRO, str(home() / "jars" / "*")
+    function, function_topic, jars = avro_function(), AVRO, str(home() / "jars" / "*")
     if topic.prefix == "protobuf" and (protobuf := _protobuf_jars()) is not None:
-        function, of, jars = protobuf_function(), PROTOBUF, protobuf
+        function, function_topic, jars = protobuf_function(), PROTOBUF, protobuf
     jar = {"spark.driver.extraClassPath": jars}
-    return Case(f"{what}, {len(names)} of {len(FIELDS)} fields", topic, schema, function, options, jar, of)
+    return Case(f"{what}, {len(names)} of {len(FIELDS)} fields", topic, schema, function, options, jar, function_topic)
 
 
 @cache
 def _protobuf_jars() -> str | None:
-    """The class path of from_protobuf; None where there is none to be had."""
+    """Return the class path of from_protobuf, or None if it is not available."""
     try:
         return spark_protobuf(home() / "protobuf-jars")
     except RuntimeError:
@@ -100,7 +110,7 @@ def _protobuf_jars() -> str | None:
 
 
 def cases() -> tuple[Case, ...]:
-    """The lines of the report."""
+    """Return all cases."""
     return (
         json_case(FIVE),
         json_case(TWO),
@@ -113,17 +123,17 @@ def cases() -> tuple[Case, ...]:
 def compare(
     report: Report, case: Case, ours: SparkSession, theirs: SparkSession, bootstrap: str, settings: str, rounds: int
 ) -> None:
-    """One line: the four rates and the three ratios."""
+    """Report the rates of a case and their ratios."""
     path = str(ensure([case.topic]))
     kafkalog: dict[str, object] = {"subscribe": case.topic.name}
-    of_function = (case.function_topic or case.topic).name
-    kafka = {"subscribe": of_function, "kafka.bootstrap.servers": bootstrap}
-    plain = {"subscribe": of_function, "columns": "value"}
+    function_topic = (case.function_topic or case.topic).name
+    kafka = {"subscribe": function_topic, "kafka.bootstrap.servers": bootstrap}
+    plain = {"subscribe": function_topic, "columns": "value"}
     decoded: dict[str, Any] = {"schema": case.schema, "path": path}
     function = {"expressions": [f"{case.function} as decoded"], "select": ["decoded.*"]}
     prepared = {"partitions": PARTITIONS, "rows": case.topic.records // PARTITIONS}
     first = case.schema.split()[0]
-    # once, and counted: nobody is fast by leaving rows out, or by null
+    # check once that all rows are decoded and not null
     ours.run(
         "kafkalog", {**kafkalog, **case.options}, filter=f"{first} is not null", action="count",
         expect=case.topic.records, **decoded,
@@ -156,7 +166,7 @@ def compare(
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """Every case, with both settings."""
+    """Measure all cases with both settings."""
     spark_avro()
     descriptor_set()
     lines = cases()

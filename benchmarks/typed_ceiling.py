@@ -1,6 +1,6 @@
-"""A Python data source that hands over typed columns which were decoded before: no decoder can be faster.
+"""Python data source of typed columns from memory, the upper limit for every decoder.
 
-Beside `benchmarks.sources.Ceiling`, whose columns are Kafka's own.
+`benchmarks.sources.Ceiling` is the corresponding source with the columns of Kafka records.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from kafkalog_spark.typed.formats import ResolvedFormat
 
 @cache
 def batch(ddl: str, rows: int) -> pa.RecordBatch:
-    """So many rows of the columns of `ddl`, decoded once per process."""
-    wanted = schema_of_ddl(ddl)
-    taken = pa.array(list(islice(cycle(values_of("avro")), rows)), pa.binary())
+    """Return a batch of `rows` rows with the columns of `ddl`, decoded once per process."""
+    schema = schema_of_ddl(ddl)
+    values = pa.array(list(islice(cycle(values_of("avro")), rows)), pa.binary())
     return pa.RecordBatch.from_struct_array(
-        ResolvedFormat("avro", {"schema": json.dumps(SCHEMA)}).decoder(wanted).decode(taken).columns
+        ResolvedFormat("avro", {"schema": json.dumps(SCHEMA)}).decoder(schema).decode(values).columns
     )
 
 
 class TypedCeiling(DataSource):
-    """Options: partitions (4), rows (of each, 500000), batch_rows (32768). The schema is the user's, of fields of the
-    benchmark's values."""
+    """Source of decoded rows from memory. The schema of the read selects fields of the benchmark's values.
+
+    Options, with their defaults: partitions (4), rows of a partition (500000), and batch_rows (32768).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -48,7 +50,7 @@ class TypedCeiling(DataSource):
 
 
 class TypedCeilingReader(DataSourceReader):
-    """Yields slices of the one batch until each partition has had its rows."""
+    """Reader that yields the same batch until a partition has its number of rows."""
 
     def __init__(self, partitions: int, rows: int, batch_rows: int, ddl: str):
         self.shape = (partitions, rows, batch_rows, ddl)

@@ -1,9 +1,7 @@
-"""The cases of benchmarks.typed in Avro and Protobuf: the seven fields of its JSON.
+"""Avro and Protobuf values of benchmarks.typed, with the same seven fields as its JSON, and Spark's functions for them.
 
-Spark's from_avro comes with spark-avro, from Maven; the newest release there is of 4.1, and works with Spark 4.2 and
-4.3, whose own part of it, the deserializer, is in Spark itself. from_protobuf comes with spark-protobuf, which not
-every Maven repository has: KAFKALOG_SPARK_PROTOBUF names one that is here already, as a class path. Where there is
-none, Protobuf stands beside from_avro.
+from_avro is in the jar spark-avro from Maven, whose release for Spark 4.1 also works with 4.2 and 4.3. from_protobuf is
+in spark-protobuf, which some Maven repositories lack; KAFKALOG_SPARK_PROTOBUF may contain its class path instead.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ message Order {
 
 
 def rows() -> list[dict[str, Any]]:
-    """The values before they are encoded."""
+    """Return the values before encoding."""
     random = Random(7)
     return [
         {
-            "id": 1 + n * 37,  # not 0, which Protobuf leaves out, so that it is null to Spark
+            "id": 1 + n * 37,  # not 0: Protobuf does not encode it, and Spark reads it as null
             "user": f"user-{random.randrange(10**6):06d}",
             "amount": random.randrange(10**6) / 100,
             "country": random.choice(("DE", "FR", "PL", "US")),
@@ -65,7 +63,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def values_of(name: str) -> list[bytes]:
-    """In the format avro, by fastavro, or protobuf, by Google's library."""
+    """Return the values encoded in the format `avro` (by fastavro) or `protobuf` (by Google's library)."""
     return _avro_values() if name == "avro" else _protobuf_values()
 
 
@@ -75,16 +73,16 @@ def _avro_values() -> list[bytes]:
     import fastavro
 
     schema = fastavro.parse_schema(json.loads(json.dumps(SCHEMA)))
-    found = []
+    values = []
     for row in rows():
         out = io.BytesIO()
         fastavro.schemaless_writer(out, schema, row)
-        found.append(out.getvalue())
-    return found
+        values.append(out.getvalue())
+    return values
 
 
 def descriptor_set() -> Path:
-    """The file that from_protobuf and `descFilePath` take."""
+    """Return the descriptor set file for from_protobuf and `descFilePath`, which the first call compiles."""
     path = home() / "order.desc"
     if not path.exists():
         home().mkdir(parents=True, exist_ok=True)
@@ -103,30 +101,32 @@ def _protobuf_values() -> list[bytes]:
     path = descriptor_set()
     pool, names = pool_of(path.read_bytes(), str(path))
     order = message_factory.GetMessageClass(message_of(pool, names, "Order", str(path)))
-    found = []
+    values = []
     for row in rows():
-        made = order(**{**row, "at": None})
-        made.at.FromMicroseconds(row["at"])
-        found.append(made.SerializeToString())
-    return found
+        message = order(**{**row, "at": None})
+        message.at.FromMicroseconds(row["at"])
+        values.append(message.SerializeToString())
+    return values
 
 
 def spark_avro() -> Path:
-    """The jar with from_avro, from Maven, once."""
+    """Return the jar with from_avro, which the first call gets from Maven."""
     return maven_jar(SPARK_AVRO, home() / "jars")
 
 
-def spark_protobuf(place: Path) -> str:
-    """The class path with from_protobuf: KAFKALOG_SPARK_PROTOBUF, or the jar from Maven, once, into a directory.
-    Raises RuntimeError with Maven's words where there is neither."""
-    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(maven_jar(SPARK_PROTOBUF, place))
+def spark_protobuf(directory: Path) -> str:
+    """Return the class path with from_protobuf: KAFKALOG_SPARK_PROTOBUF, or a jar from Maven in `directory`.
+
+    Raises RuntimeError with the message of Maven if neither is available.
+    """
+    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(maven_jar(SPARK_PROTOBUF, directory))
 
 
 def avro_function() -> str:
-    """from_avro of `value`, as an expression."""
+    """Return the expression that applies from_avro to `value`."""
     return f"from_avro(value, '{json.dumps(SCHEMA)}', map('mode', 'PERMISSIVE'))"
 
 
 def protobuf_function() -> str:
-    """from_protobuf of `value`, as an expression."""
+    """Return the expression that applies from_protobuf to `value`."""
     return f"from_protobuf(value, 'Order', '{descriptor_set()}', map('mode', 'PERMISSIVE'))"

@@ -1,7 +1,7 @@
-"""What a task's Python process spends on typed values, stage by stage, without Spark: processor time.
+"""Processor time of the stages of a task with typed values, without Spark.
 
-Read segments and hand out `value`; decode it into columns as well; and write these as an Arrow stream to /dev/null. The
-reader is the one that Spark's tasks use, in this process, with one task after the other.
+The stages are: read segments and return `value`; also decode it to columns; also write them as an Arrow stream to
+/dev/null. The reader of Spark's tasks runs in this process, one task after the other.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ TYPES: dict[str, DataType] = {
 
 
 def schema_of(case: Case) -> StructType:
-    """A case's columns; without a session Spark's parser of DDL is not there."""
+    """Return the columns of a case. Spark's parser of DDL requires a session, so it is not used."""
     fields = [part.split(" ") for part in case.schema.split(", ")]
     return StructType([StructField(name, TYPES[kind], True) for name, kind in fields])
 
 
 def spent(case: Case, schema: StructType, options: dict[str, str], *, written: bool) -> tuple[float, int, int]:
-    """(ns of processor time a row, batches, bytes handed over) of all tasks, planning left out."""
+    """Run all tasks of a read. Return (ns of processor time per row, batches, bytes), without the planning."""
     given = {"subscribe": case.topic.name, "path": str(ensure([case.topic])), **options}
     parsed = parse_read_options(given)
     reader = KafkaLogBatchReader(LoadOptions(given).resolve(parsed, schema))
@@ -69,26 +69,26 @@ def spent(case: Case, schema: StructType, options: dict[str, str], *, written: b
 
 
 def main(report: Report, rounds: int = 5) -> None:
-    """A line for each case, the best of some rounds: what else happens only ever makes one longer."""
+    """Report each case by its best round, because other work on the machine can only increase the times."""
     descriptor_set()
     for case in cases():
         plain, schema = StructType([StructField("value", BinaryType(), True)]), schema_of(case)
         options = dict(case.options)
-        taken: dict[str, list[float]] = {"read": [], "decoded": [], "written": []}
+        stages: dict[str, list[float]] = {"read": [], "decoded": [], "written": []}
         for _ in range(rounds + 1):
-            taken["read"].append(spent(case, plain, {}, written=False)[0])
-            taken["decoded"].append(spent(case, schema, options, written=False)[0])
-            found = spent(case, schema, options, written=True)
-            taken["written"].append(found[0])
-        read, decoded, written = (min(values[1:]) for values in taken.values())
+            stages["read"].append(spent(case, plain, {}, written=False)[0])
+            stages["decoded"].append(spent(case, schema, options, written=False)[0])
+            nanoseconds, batches, size = spent(case, schema, options, written=True)
+            stages["written"].append(nanoseconds)
+        read, decoded, written = (min(values[1:]) for values in stages.values())
         report.add(
             "typed_stages",
             case.what,
             read_ns_a_row=round(read),
             read_and_decoded_ns=round(decoded),
             read_decoded_and_written_ns=round(written),
-            batches=found[1],
-            bytes_a_row=round(found[2] / case.topic.records, 1),
+            batches=batches,
+            bytes_a_row=round(size / case.topic.records, 1),
         )
 
 

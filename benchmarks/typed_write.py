@@ -1,7 +1,7 @@
-"""Writing 2 M rows of seven columns as Avro: `value.format` of the sink, Spark's function before the same
-sink, and Spark's function before its Kafka sink into a real Kafka.
+"""Writes of 2 M rows of seven columns as Avro: `value.format` of the sink, compared with Spark's to_avro.
 
-All in turn, on `local[2]`, with Spark's default settings; the rows are made by Spark as they are written.
+to_avro is used with kafkalog's sink, and with Spark's Kafka sink to Apache Kafka. All run in turn on `local[2]` with
+Spark's default settings, and Spark generates the rows during the write.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ STRUCT = (
 FUNCTION = f"to_avro({STRUCT}, '{json.dumps(SCHEMA)}')"
 
 
-def _save(session: SparkSession, value: str, form: str, options: dict[str, str], to: str | None = None) -> float:
-    """Seconds of one write. value: an expression."""
-    sink = {"format": form, "options": options, "to": to}
+def _save(session: SparkSession, value: str, format: str, options: dict[str, str], to: str | None = None) -> float:
+    """Write rows, and return the seconds. `value`: expression of the column."""
+    sink = {"format": format, "options": options, "to": to}
     request = {"rows": ROWS, "tasks": PARTITIONS, "value": f"{value} as value"}
     return session.run("range", request, action="save", sink=sink)
 
@@ -42,12 +42,12 @@ def _kafkalog(session: SparkSession, value: str, options: dict[str, str]) -> flo
 
 
 def main(report: Report, rounds: int = 3) -> None:
-    """Avro."""
+    """Report writes of Avro."""
     jar = {"spark.driver.extraClassPath": str(spark_avro())}
     connector = Connector.install()
     with (
-        tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place,
-        RealKafka(Path(place)) as kafka,
+        tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as home,
+        RealKafka(Path(home)) as kafka,
         SparkSession(with_jars(connector.conf, jar), connector.python) as theirs,
         SparkSession(jar) as ours,
     ):

@@ -1,9 +1,9 @@
-"""The documentation as a site, in build/site: make site. With `serve` it is served, and made again when a page changes.
+"""Build of the documentation site in build/site (`make site`). With the argument `serve`, Zensical serves it instead.
 
-The pages of docs/ are read on a code host too, where `../examples/x.py` is a file of the repository. In the site such
-files are pages below `repository/`: text is shown as it is, source as a listing, a folder as a list of what is in it.
-So the site's sources are written into build/site-sources first, from where Zensical (mkdocs.yml) makes the site; a link
-or an anchor that leads nowhere fails it.
+The pages of docs/ are also read on a code host, where `../examples/x.py` is a file of the repository. In the site, such
+files are pages below `repository/`: Markdown is copied, source code is shown as a listing, and a folder as a list of
+its files. Therefore the pages are first written to build/site-sources, with adapted links. Zensical (mkdocs.yml) builds
+the site from there, and fails for a broken link or anchor.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "build" / "site-sources"
 SITE = ROOT / "build" / "site"
 PACKAGES = ("kafkalog_spark", "broker/kafkalog_broker")
-"""Pages lie beside their code, too."""
+"""Packages with Markdown pages beside their code."""
 TEXTS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     *("tests/broker/apis.md", "tests/broker/suites/README.md"),
     *("tests/crash_states/README.md", "tests/histories/README.md"),
-    *(str(page.relative_to(ROOT)) for of in PACKAGES for page in sorted((ROOT / of).rglob("*.md"))),
+    *(str(page.relative_to(ROOT)) for package in PACKAGES for page in sorted((ROOT / package).rglob("*.md"))),
 )
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
 LANGUAGES = {".py": "python", ".json": "json"}
 
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 _FILE_NAME = re.compile(r"\[([\w./]+\.md)\]\(([^)\s#]+\.md)")
-"""A link whose text is the file's name: in the site it is the page's title."""
+"""A link whose text is a file name. In the site, its text is the title of the page."""
 
 
 def write_sources() -> None:
-    """Write build/site-sources anew: docs/, and the pages below `repository/`."""
+    """Replace build/site-sources by the pages of docs/ and the pages below `repository/`."""
     shutil.rmtree(SOURCES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCES)
     for page in SOURCES.rglob("*.md"):
@@ -55,8 +55,12 @@ def write_sources() -> None:
 
 
 def with_links(markdown: str, name: str) -> str:
-    """The text of the file `name`, with its links leading to pages of the site; links named after a file have its
-    title."""
+    """Return a page with its links adapted to the site.
+
+    Args:
+        markdown: Text of the page.
+        name: Path of the page in the repository.
+    """
     here, in_sources = posixpath.dirname(name), posixpath.dirname(in_site(name)) or "."
 
     def named(match: re.Match[str]) -> str:
@@ -71,12 +75,12 @@ def with_links(markdown: str, name: str) -> str:
         return os.path.relpath(in_site("README.md" if target == "." else target), in_sources) + (match[2] or "")
 
     return "".join(
-        part if fenced else _LINK.sub(linked, _FILE_NAME.sub(named, part)) for fenced, part in _parts(markdown)
+        part if is_listing else _LINK.sub(linked, _FILE_NAME.sub(named, part)) for is_listing, part in _parts(markdown)
     )
 
 
 def in_site(name: str) -> str:
-    """The path in the site's sources of a file or folder of the repository."""
+    """Return the path in build/site-sources of a file or folder of the repository."""
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     if not (ROOT / name).exists():
@@ -88,7 +92,7 @@ def in_site(name: str) -> str:
 
 def _write_file(name: str) -> None:
     path, page = ROOT / name, SOURCES / in_site(name)
-    if path.suffix == ".ipynb":  # to be downloaded
+    if path.suffix == ".ipynb":  # offered for download
         shutil.copyfile(path, page)
         return
     text = path.read_text(encoding="utf-8")
@@ -104,7 +108,7 @@ def _write(page: Path, text: str) -> None:
 
 
 def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
-    """(whether it is a listing, lines) of a page, in order: links are not looked for in listings."""
+    """Split a page at its code listings. Yield (True if the part is a listing, text of the part) in order."""
     fence: str = ""
     lines: list[str] = []
     for line in markdown.splitlines(keepends=True):
@@ -121,12 +125,13 @@ def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status of Zensical."""
+    """Write the sources, run Zensical and return its exit status."""
     write_sources()
     zensical = [sys.executable, "-m", "zensical"]
     if arguments == ["serve"]:
         return subprocess.run([*zensical, "serve"], cwd=ROOT, check=False).returncode
-    ran = subprocess.run(  # --clean, since a page from its cache is not checked; it empties .cache, which is its alone
+    # Zensical does not check the links of pages in its cache, so --clean empties the cache (.cache).
+    ran = subprocess.run(
         [*zensical, "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if ran.returncode != 0:

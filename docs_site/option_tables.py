@@ -1,6 +1,6 @@
-"""The tables of options in docs/options.md and docs/sink.md, made from the declarations.
+"""Tables of options in docs/options.md and docs/sink.md, generated from the declarations of the options.
 
-`python -m docs_site.option_tables` writes them; a test compares.
+`python -m docs_site.option_tables` writes them. A test fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from kafkalog_spark.log.tiered import key_ring, tier_options
+from kafkalog_spark.log.tiered import key_ring
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink import foreign_options as foreign_sink_options
 from kafkalog_spark.sink.options import WRITE_OPTIONS
@@ -22,21 +22,28 @@ PAGES = ("options.md", "sink.md")
 
 _TABLE = re.compile(r"(<!-- options:.*?-->\n).*?(<!-- options end -->)", re.DOTALL)
 _READ_PATTERNS = (
-    (key_ring.KEY_OPTION + "ID", None, tier_options.KEY_OPTION_MEANING),
+    (
+        key_ring.KEY_OPTION + "ID",
+        None,
+        (
+            "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one "
+            "that every worker can read. It is never logged or shown. Ours."
+        ),
+    ),
     (
         "value.*",
         None,
         "Options of the format of values; `key.*` of keys, without a prefix of both (docs/typed.md). Ours.",
     ),
 )
-"""Options whose names have a part that users choose."""
+"""Rows of options whose names have a part that users choose."""
 
 Row = tuple[str, str | None, str]
 """Name, default and meaning of an option."""
 
 
 def page_with_table(page: str) -> str:
-    """Return the text of a page of docs/, with the table that the declarations give."""
+    """Return the text of a page of docs/ with its table generated from the declarations."""
     if page == "options.md":
         rows = [*_declared(READ_OPTIONS), *_READ_PATTERNS]
         rows += _foreign(rows, foreign_options.IGNORED, foreign_options.REFUSED)
@@ -44,7 +51,7 @@ def page_with_table(page: str) -> str:
         rows = list(_declared(WRITE_OPTIONS))
         rows += _foreign(rows, foreign_sink_options.IGNORED, foreign_sink_options.REFUSED)
     text = (DOCS / page).read_text(encoding="utf-8")
-    return _TABLE.sub(lambda found: found[1] + "\n".join(_lines(rows)) + "\n" + found[2], text)
+    return _TABLE.sub(lambda match: match[1] + "\n".join(_lines(rows)) + "\n" + match[2], text)
 
 
 def _declared(specs: tuple[OptionSpec, ...]) -> Iterator[Row]:
@@ -52,7 +59,7 @@ def _declared(specs: tuple[OptionSpec, ...]) -> Iterator[Row]:
 
 
 def _foreign(declared: list[Row], ignored: Mapping[str, str], refused: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the options of other connectors, without those that have a row already."""
+    """Yield rows of options of other connectors. Ignored options that have a row already are left out."""
     names = {name for name, _, _ in declared}
     yield from ((name, None, f"Accepted and ignored: {why}") for name, why in ignored.items() if name not in names)
     yield from ((name, None, "Refused, as in the connector.") for name in refused)

@@ -1,6 +1,6 @@
-"""The table of the properties that only this broker has, in docs/broker.md, made from their definitions.
+"""Table in docs/broker.md of the properties that Kafka does not have, generated from their definitions.
 
-`python -m docs_site.property_table` writes it; a test compares.
+`python -m docs_site.property_table` writes it. A test fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from kafkalog_broker.config.property_list import BROKER_PROPERTIES, TOPIC_PROPERTIES
 
 OWN_PREFIX = "kafkalog."
-"""First letters of the names of properties that only this broker has."""
+"""Prefix of the names of properties that Kafka does not have."""
 
 PAGE = Path(__file__).parent.parent / "docs" / "broker.md"
 
@@ -20,16 +20,16 @@ _TABLE = re.compile(r"(<!-- own properties:.*?-->\n).*?(<!-- own properties end 
 
 
 def page_with_table() -> str:
-    """Return the text of docs/broker.md, with the table that the definitions give."""
+    """Return the text of docs/broker.md with its table generated from the definitions."""
     text = PAGE.read_text(encoding="utf-8")
-    return _TABLE.sub(lambda found: found[1] + "\n".join(_lines()) + "\n" + found[2], text)
+    return _TABLE.sub(lambda match: match[1] + "\n".join(_lines()) + "\n" + match[2], text)
 
 
 def _lines() -> Iterator[str]:
     rows = [
-        f"| `{name}` | {of} | {'' if found.default is None else f'`{found.default}`'} | {found.doc} |"
-        for of, properties in (("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES))
-        for name, found in properties.items()
+        f"| `{name}` | {scope} | {'' if definition.default is None else f'`{definition.default}`'} | {definition.doc} |"
+        for scope, properties in (("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES))
+        for name, definition in properties.items()
         if name.startswith(OWN_PREFIX)
     ]
     if not rows:

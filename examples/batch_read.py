@@ -1,4 +1,4 @@
-"""Read a broker's log directory with Spark, while the broker writes or when it is gone:
+"""Read a log directory with Spark. A broker may be writing to it, but is not required:
 
 python examples/batch_read.py LOG_DIRECTORY [TOPIC]
 """

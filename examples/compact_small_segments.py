@@ -1,9 +1,9 @@
-"""Put the records of many small segments into few big ones, in a new log directory:
+"""Copy the records of many small segments to few large ones in a new log directory:
 
 python examples/compact_small_segments.py LOG_DIRECTORY NEW_LOG_DIRECTORY TOPIC
 
-A stream that writes every second leaves a segment for each micro-batch and partition. Partitions, order and timestamps
-stay; offsets are counted from 0 on, so they stay, too, where the old log begins at 0 and has no gaps.
+A stream that writes every second leaves a segment for each micro-batch and partition. The copy has the same partitions,
+order and timestamps. Offsets begin at 0 and have no gaps, so they are unchanged only if this was also true before.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def main(directory: str, target: str, topic: str) -> None:
     )
     partitions = records.agg({"partition": "max"}).first()[0] + 1
     (
-        records.repartition(partitions, "partition")  # a partition's records come into one task,
-        .sortWithinPartitions("partition", "offset")  # in their order
+        records.repartition(partitions, "partition")  # one task has all records of a partition,
+        .sortWithinPartitions("partition", "offset")  # in the order of offsets
         .write.format("kafkalog")
         .mode("append")
         .option("numPartitions", partitions)

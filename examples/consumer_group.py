@@ -1,6 +1,6 @@
 """Read a topic with a consumer group: python examples/consumer_group.py [BOOTSTRAP] [TOPIC] [GROUP]
 
-Stops when nothing has come for some seconds. Run it in two windows to see the members share the partitions.
+Stops when no record has arrived for some seconds. Run it in two windows to see the members share the partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ QUIET_SECONDS = 5.0
 
 
 def read(bootstrap: str, topic: str, group: str, quiet_seconds: float = QUIET_SECONDS) -> dict[int, int]:
-    """Records read, by partition; offsets are committed."""
+    """Consume the topic, commit the offsets, and return the number of records by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -39,7 +39,7 @@ def read(bootstrap: str, topic: str, group: str, quiet_seconds: float = QUIET_SE
 
 if __name__ == "__main__":
     arguments = dict(enumerate(sys.argv))
-    found = read(arguments.get(1, "127.0.0.1:9092"), arguments.get(2, "orders"), arguments.get(3, "readers"))
-    for partition, records in sorted(found.items()):
+    counts = read(arguments.get(1, "127.0.0.1:9092"), arguments.get(2, "orders"), arguments.get(3, "readers"))
+    for partition, records in sorted(counts.items()):
         print(f"partition {partition}: {records} records")
-    print(f"{sum(found.values())} records in all")
+    print(f"{sum(counts.values())} records in all")

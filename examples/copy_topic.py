@@ -1,9 +1,9 @@
-"""Copy a topic from one cluster's files to another cluster's, neither of them running:
+"""Copy a topic from one log directory to another. No broker may be running on the target:
 
 python examples/copy_topic.py LOG_DIRECTORY TARGET_LOG_DIRECTORY TOPIC [NEW_NAME]
 
-Records keep their partitions, order, keys, headers and timestamps. With a broker running on the target, give its
-host:port in place of the directory: then the records are produced to it, at least once.
+Records keep their partitions, order, keys, headers and timestamps. If a broker is running on the target, give its
+host:port instead of the directory: the records are then produced to it, at least once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(directory: str, target: str, topic: str, new_name: str) -> None:
         .load(directory)
     )
     partitions = records.agg({"partition": "max"}).first()[0] + 1
-    # a legacy record without a timestamp shows -1 ms, which no producer may send
+    # A message without a timestamp (magic 0) has -1 ms, which a producer must not send.
     timestamp = F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.col("timestamp"))
     copied = (
         records.withColumn("timestamp", timestamp)

@@ -1,9 +1,10 @@
-"""make demo: a log directory that a real Kafka 4.3.0 wrote, read with Spark and without a broker; then a broker of our
-own, four producers that write to it, and Spark on its live partitions, as a table and as a stream.
+"""Demonstration for `make demo`, in two parts: reading an existing log directory, and reading while a broker writes.
 
     python examples/demo.py [LOG_DIRECTORY]      (default: the one shipped in tests/golden)
 
-Each step prints one sentence and its figure. Spark's own log goes to a file that is shown if Spark does not start.
+Spark first reads a log directory that Apache Kafka 4.3.0 wrote, without a broker. Then kafkalog-broker is started, four
+producers write to it, and Spark reads its partitions as a table and as a stream. Spark's log goes to a file, which is
+printed if Spark does not start.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import Any
 SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "kafka-4.3.0" / "data"
 BEGAN = time.perf_counter()
 
-PATIENCE_S = 300  # the longest wait for another process, on a busy machine
-NO_PYTHON = "Python worker failed to connect back"
-"""In Spark's error if a Python process has not started within 10 s. No setting changes this limit."""
+TIMEOUT_S = 300  # longest wait for another process, on a busy machine
+WORKER_NOT_STARTED = "Python worker failed to connect back"
+"""Part of Spark's error if a Python worker has not started within 10 s. No setting changes this limit."""
 
 
 def say(text: str) -> None:
@@ -33,28 +34,32 @@ def say(text: str) -> None:
 
 
 def show(frame: Any, truncate: int) -> None:
-    """A small table, indented under its step."""
+    """Print a data frame as an indented table."""
     with contextlib.redirect_stdout(io.StringIO()) as table:
         frame.show(truncate=truncate)
     print("".join(f"         {line}\n" for line in table.getvalue().strip().splitlines()), flush=True)
 
 
 @contextlib.contextmanager
-def standard_error_in(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write their standard error to this file, for as long as they live."""
-    kept = os.dup(2)
-    with path.open("w") as opened:
-        os.dup2(opened.fileno(), 2)
+def redirected_stderr(path: Path) -> Iterator[None]:
+    """Redirect stderr to a file. Processes that are started in the block keep the file as their stderr."""
+    saved = os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
-    """A local Spark whose workers run this Python, on loopback only. log: the file that its warnings go to."""
-    # else the first python3 on PATH, which may lack our packages
+    """Return a local Spark session on the loopback interface, whose workers run this Python.
+
+    Args:
+        log: File for the output of the JVM; None to print errors only.
+    """
+    # By default, Spark starts the first python3 on PATH, which may not have kafkalog.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
@@ -70,30 +75,30 @@ def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         # for a busy machine
-        .config("spark.python.authenticate.socketTimeout", f"{PATIENCE_S}s")
-        .config("spark.network.timeout", f"{2 * PATIENCE_S}s")
+        .config("spark.python.authenticate.socketTimeout", f"{TIMEOUT_S}s")
+        .config("spark.network.timeout", f"{2 * TIMEOUT_S}s")
     )
     if log is None:
         return builder.config("spark.log.level", "ERROR").getOrCreate()
     try:
-        with standard_error_in(log):
+        with redirected_stderr(log):
             return builder.getOrCreate()
-    except Exception:  # noqa: BLE001 - whatever the JVM or py4j raises: its reason is in the file
+    except Exception:  # noqa: BLE001 - the JVM and py4j raise various errors; the file has the reason
         sys.exit(f"Spark did not start:\n{log.read_text()}")
 
 
-def patiently(step: Callable[..., None], *given: Any) -> None:
-    """Run a step; run it a second time if a Python process did not start within Spark's limit."""
+def with_one_retry(step: Callable[..., None], *arguments: Any) -> None:
+    """Run a step, and once more if a Python worker did not start within Spark's limit."""
     for is_last in (False, True):
         try:
-            step(*given)
+            step(*arguments)
         except Exception as error:
-            if NO_PYTHON not in str(error):
+            if WORKER_NOT_STARTED not in str(error):
                 raise
             if is_last:
                 sys.exit(
-                    "The machine took more than 10 s, twice, to start a Python process for Spark, which waits no "
-                    "longer: try again when it has less to do."
+                    "A Python worker of Spark did not start within 10 s, which is a fixed limit, in two attempts. "
+                    "Try again when the machine is less busy."
                 )
             say("A Python process did not start within Spark's 10 s. Trying once more.")
         else:
@@ -104,8 +109,8 @@ def main(directory: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         say("Spark starts.")
         spark = spark_session(Path(folder) / "spark.log")
-        patiently(files, spark, directory)
-        live(spark)
+        with_one_retry(read_files, spark, directory)
+        read_live(spark)
         spark.stop()
     say("Done. The broker has stopped and its directory is removed. Try next:\n")
     programs = Path(sys.executable).parent
@@ -118,8 +123,8 @@ def main(directory: str) -> None:
         print(f"         # {meaning}\n         {command}")
 
 
-def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
-    """The shipped log directory: first rows, a summary, and what isolationLevel leaves out."""
+def read_files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
+    """Show first rows of the log directory, a summary of its topics, and the effect of isolationLevel."""
     from pyspark.sql import functions as f
 
     def load(topic: str, **options: object):  # type: ignore[no-untyped-def]
@@ -147,13 +152,14 @@ def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
     say(f"With aborted transactions: {counts[0]} records, {counts[1]} of them read_committed.\n")
 
 
-TOPIC, PRODUCERS, RECORDS = "live", 4, 500_000  # records of each producer
+TOPIC, PRODUCERS = "live", 4
+RECORDS = 500_000  # records of each producer
 STREAMED = 100  # records of the stream at the end
-_PROGRESS_EVERY = 5_000
+_PROGRESS_EVERY = 5_000  # records between two updates of the progress bar
 
 
-def live(spark) -> None:  # type: ignore[no-untyped-def]
-    """Start the broker, let four producers write while Spark counts, and then follow the topic as a stream."""
+def read_live(spark) -> None:  # type: ignore[no-untyped-def]
+    """Start a broker, count its records with Spark while four producers write, then read the topic as a stream."""
     from tqdm import tqdm
 
     from kafkalog_broker.testing import running_broker
@@ -162,12 +168,12 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
     with running_broker(topics={TOPIC: PRODUCERS}) as broker:
         say(f"kafkalog-broker serves {broker.bootstrap}, {time.perf_counter() - began:.1f} s after its start.")
         frame = spark.read.format("kafkalog").option("subscribe", TOPIC).option("columns", "partition,offset")
-        seen: list[int] = []
+        counts: list[int] = []
         sent = 0
-        context = multiprocessing.get_context("spawn")  # a fork of a process with a JVM bridge is no good
+        context = multiprocessing.get_context("spawn")  # py4j's connection to the JVM does not survive a fork
         progress = context.Queue()
         with (
-            context.Pool(PRODUCERS, initializer=_take_queue, initargs=(progress,)) as pool,
+            context.Pool(PRODUCERS, initializer=_set_progress_queue, initargs=(progress,)) as pool,
             tqdm(
                 total=PRODUCERS * RECORDS, unit=" records", unit_scale=True, desc="         4 producers", ncols=79,
                 leave=False, disable=None,
@@ -178,20 +184,20 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
                 with contextlib.suppress(queue.Empty):
                     sent += (count := progress.get(timeout=0.2))
                     bar.update(count)
-                if sent > (len(seen) + 1) * PRODUCERS * RECORDS // 4 and not working.ready():
-                    seen.append(frame.load(str(broker.log_dir)).count())
-            took = max(working.get())
+                if sent > (len(counts) + 1) * PRODUCERS * RECORDS // 4 and not working.ready():
+                    counts.append(frame.load(str(broker.log_dir)).count())
+            seconds = max(working.get())
         total = PRODUCERS * RECORDS
-        say(f"Four producers sent {total:,} records, {total / took:,.0f} a second, acks=all.")
-        say(f"Spark counted meanwhile: {', '.join(f'{count:,}' for count in seen)}.")
+        say(f"Four producers sent {total:,} records, {total / seconds:,.0f} a second, acks=all.")
+        say(f"Spark counted meanwhile: {', '.join(f'{count:,}' for count in counts)}.")
         began = time.perf_counter()
         count = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(broker.log_dir)).count()
         say(f"And all of them afterwards: {count:,} in {time.perf_counter() - began:.1f} s.")
-        patiently(stream, spark, broker)
+        with_one_retry(read_stream, spark, broker)
 
 
-def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
-    """Follow the topic from its end on while a few more records are sent, one by one."""
+def read_stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
+    """Read the topic as a stream from its end, while a few more records are sent one by one."""
     from confluent_kafka import Producer
 
     batches: list[int] = []
@@ -205,11 +211,11 @@ def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
             .option("checkpointLocation", checkpoint)
             .start()
         )
-        query.processAllAvailable()  # the first batch settles where the stream begins
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})  # quiet when the broker stops
+        query.processAllAvailable()  # the first batch determines the start offset of the stream
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})  # no errors when the broker stops
         for number in range(STREAMED):
             producer.produce(TOPIC, b"%d" % number, partition=number % PRODUCERS)
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
             time.sleep(0.02)
         query.processAllAvailable()
         query.stop()
@@ -217,23 +223,23 @@ def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
     say(f"A stream followed: {sum(counts)} records, sent singly, in {len(counts)} micro-batches.")
 
 
-_queue: Any = None
+_progress_queue: Any = None
 
 
-def _take_queue(progress: Any) -> None:
-    global _queue
-    _queue = progress
+def _set_progress_queue(progress: Any) -> None:
+    global _progress_queue
+    _progress_queue = progress
 
 
 def produce(task: tuple[str, int]) -> float:
-    """Send RECORDS records to one partition; the seconds from the first to the last acknowledgement."""
+    """Send RECORDS records to one partition. Return the seconds from the first record to the last acknowledgement."""
     from confluent_kafka import Producer
 
     bootstrap, partition = task
     producer = Producer(
         {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 262_144, "log_level": 0}
     )
-    producer.list_topics(TOPIC, timeout=PATIENCE_S)
+    producer.list_topics(TOPIC, timeout=TIMEOUT_S)
     value = os.urandom(50) + b"kafkalog. " * 5
     began = time.perf_counter()
     for number in range(1, RECORDS + 1):
@@ -241,13 +247,13 @@ def produce(task: tuple[str, int]) -> float:
             try:
                 producer.produce(TOPIC, value, partition=partition)
                 break
-            except BufferError:  # the queue is full: let deliveries in
+            except BufferError:  # the queue is full: process acknowledgements
                 producer.poll(0.05)
         if number % _PROGRESS_EVERY == 0:
             producer.poll(0)
-            _queue.put(_PROGRESS_EVERY)
-    if producer.flush(PATIENCE_S):
-        raise RuntimeError(f"records were not acknowledged in {PATIENCE_S} s")
+            _progress_queue.put(_PROGRESS_EVERY)
+    if producer.flush(TIMEOUT_S):
+        raise RuntimeError(f"records were not acknowledged in {TIMEOUT_S} s")
     return time.perf_counter() - began
 
 

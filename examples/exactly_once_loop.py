@@ -1,12 +1,12 @@
 """Copy a topic to another, exactly once: python examples/exactly_once_loop.py [BOOTSTRAP] [FROM] [TO]
 
-Consume, transform, produce: the records and how far they have been read go into one transaction, so that both count or
-neither does, whatever crashes. Stop it at any moment (also with kill -9) and start it again: no record is lost, none is
-there twice for consumers with isolation.level=read_committed. Stops when nothing has come for some seconds.
+The output records and the consumed offsets are committed in one transaction, so a crash cannot separate them. The
+program may be stopped at any time, also with kill -9, and started again: consumers with isolation.level=read_committed
+see every record exactly once. It stops when no record has arrived for some seconds.
 
-Let something watch over it that starts it again (systemd, Kubernetes, a shell loop): it ends when it is fenced, and
-when a transaction takes too long. The latter is for librdkafka, whose send_offsets_to_transaction can wait forever for
-a broker that went away, whatever its timeout (confluentinc/librdkafka#5456 and #5511).
+Run it under a supervisor that restarts it (systemd, Kubernetes, a shell loop): it exits if it is fenced, and if a
+transaction takes longer than STALL_SECONDS. The second case is necessary because send_offsets_to_transaction of
+librdkafka can ignore its timeout if the broker is gone (confluentinc/librdkafka#5456 and #5511).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import sys
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 QUIET_SECONDS = 5.0
-SECONDS = 30.0
-STALL_SECONDS = 5 * SECONDS  # more than all calls of a transaction may take that keep to their timeouts
+TIMEOUT_S = 30.0  # of each call of the producer
+STALL_SECONDS = 5 * TIMEOUT_S  # longer than the timeouts of all calls of a transaction together
 
 
 def transformed(message: Message) -> bytes:
-    """What becomes of a record's value."""
+    """Return the value of the output record."""
     return (message.value() or b"").upper()
 
 
 def copy(bootstrap: str, source: str, target: str, quiet_seconds: float = QUIET_SECONDS) -> int:
-    """Records copied and committed."""
+    """Copy records until no more arrive for `quiet_seconds`. Return the number of committed records."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -37,9 +37,9 @@ def copy(bootstrap: str, source: str, target: str, quiet_seconds: float = QUIET_
             "isolation.level": "read_committed",
         }
     )
-    # One id for each process that runs at the same time; who comes back under an id fences off who had it before.
+    # Each process needs its own transactional ID. A new producer fences the earlier one with the same ID.
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{source} to {target} 1"})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(TIMEOUT_S)
     consumer.subscribe([source])
     copied = 0
     try:
@@ -52,14 +52,14 @@ def copy(bootstrap: str, source: str, target: str, quiet_seconds: float = QUIET_
                         raise KafkaException(message.error())
                     producer.produce(target, transformed(message), message.key())
                 producer.send_offsets_to_transaction(
-                    consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), SECONDS
+                    consumer.position(consumer.assignment()), consumer.consumer_group_metadata(), TIMEOUT_S
                 )
-                producer.commit_transaction(SECONDS)
+                producer.commit_transaction(TIMEOUT_S)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
-                    raise  # fenced, or lost: a process that begins anew goes on from the committed offsets
-                producer.abort_transaction(SECONDS)
-                for partition in consumer.committed(consumer.assignment(), SECONDS):
+                    raise  # fenced or fatal: a new process resumes at the committed offsets
+                producer.abort_transaction(TIMEOUT_S)
+                for partition in consumer.committed(consumer.assignment(), TIMEOUT_S):
                     consumer.seek(partition)
             else:
                 copied += len(messages)

@@ -1,8 +1,8 @@
-"""Backfill a topic from a table: rows of Parquet become JSON records, in the order of time, keyed.
+"""Fill a topic from a Parquet table: each row becomes a JSON record with a key, ordered by time.
 
 python examples/parquet_to_kafka.py PARQUET LOG_DIRECTORY TOPIC KEY_COLUMN TIME_COLUMN
 
-Without arguments: makes a small table of its own and shows what comes out.
+Without arguments, it creates a small table and prints some of the resulting records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PARTITIONS = 4
 
 
 def backfill(spark, parquet: str, directory: str, topic: str, key: str, time: str) -> int:  # type: ignore[no-untyped-def]
-    """Write every row once; returns how many records the topic has then."""
+    """Write each row as a record. Return the number of records that the topic has afterwards."""
     table = spark.read.parquet(parquet)
     records = table.select(
         F.col(key).cast("string").alias("key"),

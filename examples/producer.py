@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, Producer
 
 
 def send(bootstrap: str, topic: str, records: int) -> int:
-    """Orders as JSON, keyed by customer; returns how many were acknowledged."""
+    """Send orders as JSON with the customer as key. Return the number of acknowledged records."""
 
     def failed(error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # else librdkafka tries again, for five minutes
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # otherwise librdkafka retries for five minutes
             raise SystemExit(f"no broker at {bootstrap}; start one: kafkalog-broker --log-dir ./data")
 
     producer = Producer(

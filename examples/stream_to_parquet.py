@@ -1,8 +1,9 @@
-"""Copy a topic to Parquet files as it grows, each record once.
+"""Copy a topic to Parquet files with a stream, each record exactly once.
 
     python examples/stream_to_parquet.py LOG_DIRECTORY TOPIC OUT [--once]
 
-The query goes on where it stopped: its position is in OUT/_checkpoint. With --once it reads what is there and ends.
+The checkpoint is in OUT/_checkpoint: a restarted query resumes at its position. With --once, the query stops after the
+records that exist when it starts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def main(directory: str, topic: str, out: str, once: bool) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # default: python3 on PATH, which may not have kafkalog
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
@@ -25,7 +26,7 @@ def main(directory: str, topic: str, out: str, once: bool) -> None:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
-    spark.streams.addListener(LagListener())  # prints how far behind the query is
+    spark.streams.addListener(LagListener())  # prints the lag of the query
     records = (
         spark.readStream.format("kafkalog")
         .option("subscribe", topic)

@@ -1,8 +1,8 @@
-"""Test a Kafka client against a broker's faults (errors, lost answers, delays) and against time that passes:
+"""Tests of a Kafka client against injected faults (errors, lost responses, delays) and an advanced clock:
 
 pytest examples/test_with_a_broker.py
 
-Needs kafkalog with the extra `broker`, pytest and confluent-kafka. docs/testing.md explains faults and the clock.
+Requires kafkalog with the extra `broker`, pytest and confluent-kafka. docs/testing.md describes faults and the clock.
 """
 
 import pytest
@@ -13,7 +13,7 @@ from kafkalog_broker.errors import ErrorCode
 
 @pytest.mark.kafkalog(topics={"orders": 1})
 def test_a_produce_request_is_tried_again(kafkalog_broker):
-    """The producer retries when the leader has moved."""
+    """The producer retries after not_leader_or_follower."""
     fault = kafkalog_broker.faults.add(api="Produce", topic="orders", error=ErrorCode.not_leader_or_follower, times=2)
     delivered = []
     producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, "retry.backoff.ms": 10})
@@ -24,8 +24,8 @@ def test_a_produce_request_is_tried_again(kafkalog_broker):
 
 
 @pytest.mark.kafkalog(topics={"orders": 1})
-def test_a_lost_answer_makes_no_duplicate(kafkalog_broker):
-    """With an idempotent producer a lost answer leads to no duplicate."""
+def test_a_lost_response_makes_no_duplicate(kafkalog_broker):
+    """An idempotent producer writes no duplicate after a lost response."""
     fault = kafkalog_broker.faults.add(api="Produce", drop="after")
     producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, "enable.idempotence": True, "log_level": 0})
     producer.produce("orders", b"one")
@@ -87,7 +87,9 @@ def test_a_session_expires(kafkalog_broker):
     assigned, lost = [], []
     consumer = Consumer({"bootstrap.servers": kafkalog_broker.bootstrap, "group.id": "g", "heartbeat.interval.ms": 100})
     consumer.subscribe(
-        ["orders"], on_assign=lambda _, found: assigned.append(found), on_lost=lambda _, gone: lost.append(gone)
+        ["orders"],
+        on_assign=lambda _, partitions: assigned.append(partitions),
+        on_lost=lambda _, partitions: lost.append(partitions),
     )
     while not assigned:
         consumer.poll(0.1)

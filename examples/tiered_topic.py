@@ -1,9 +1,10 @@
-"""A topic with one minute on disk and a day in remote storage, and the day read with Spark, without the broker:
+"""Write a topic that keeps one minute on disk and one day in remote storage, and read it with Spark without a broker:
 
 python examples/tiered_topic.py DIRECTORY [s3://BUCKET]
 
-DIRECTORY gets the broker's log directory, and without a bucket the remote segments too. Credentials and endpoint of the
-bucket are found as other S3 clients find them (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL).
+The log directory is created in DIRECTORY; so are the remote segments, if no bucket is given. Credentials and endpoint
+of the bucket come from the usual sources of S3 clients (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+AWS_ENDPOINT_URL).
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ S3 = "io.aiven.kafka.tieredstorage.storage.s3.S3Storage"
 
 
 def remote_storage(directory: Path, bucket: str | None) -> dict[str, str]:
-    """Properties of a broker: where its closed segments go, and that it looks for some every second."""
+    """Return the properties of a broker that copies closed segments to remote storage every second."""
     if bucket is None:
         (directory / "remote").mkdir(parents=True, exist_ok=True)
-        place = {"rsm.config.storage.root": str(directory / "remote")}
+        location = {"rsm.config.storage.root": str(directory / "remote")}
     else:
-        place = {"rsm.config.storage.backend.class": S3, "rsm.config.storage.s3.bucket.name": bucket}
+        location = {"rsm.config.storage.backend.class": S3, "rsm.config.storage.s3.bucket.name": bucket}
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.manager.task.interval.ms": "1000",
         "log.retention.check.interval.ms": "1000",
         "rsm.config.compression.enabled": "true",
-        **place,
+        **location,
     }
 
 
 def send_a_day(broker: RunningBroker, records: int) -> None:
-    """Orders with the times of the last 24 hours."""
+    """Send orders with timestamps of the last 24 hours."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50})
     start = int(time.time() * 1000) - DAY
     for number in range(records):
@@ -58,7 +59,7 @@ def send_a_day(broker: RunningBroker, records: int) -> None:
 
 
 def wait_until_moved(partition: Path, seconds: float = 60) -> None:
-    """Until closed segments older than a minute have left the disk."""
+    """Wait until only the active segment is on disk, at most `seconds`."""
     end = time.monotonic() + seconds
     while len(list(partition.glob("*.log"))) > 1 and time.monotonic() < end:
         time.sleep(0.2)
@@ -72,7 +73,7 @@ def main(directory: Path, bucket: str | None) -> None:
     on_disk = sum(path.stat().st_size for path in (directory / "data" / "orders-0").glob("*.log"))
     print(f"{on_disk / 1e6:.1f} MB of records on disk, the others in {bucket or directory / 'remote'}")
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the first python3 on PATH, which may lack kafkalog
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # default: python3 on PATH, which may not have kafkalog
     spark = (
         SparkSession.builder.master("local[*]")
         .appName("kafkalog: a tiered topic")
@@ -82,7 +83,7 @@ def main(directory: Path, bucket: str | None) -> None:
         .getOrCreate()
     )
     reader = spark.read.format("kafkalog").option("subscribe", "orders")
-    if bucket is not None:  # a folder beside the log directory is found without an option
+    if bucket is not None:  # a folder beside the log directory needs no option
         reader = reader.option("tiered.root", f"s3://{bucket}")
     orders = reader.load(str(directory / "data"))
     orders.groupBy(window(col("timestamp"), "6 hours").start.alias("from")).count().orderBy("from").show()

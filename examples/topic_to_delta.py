@@ -1,11 +1,11 @@
-"""Bring a topic into a Delta table as it grows, each record once, typed by the registry's schema.
+"""Copy a topic to a Delta table with a stream, each record exactly once, decoded with the schema of a registry.
 
     python examples/topic_to_delta.py LOG_DIRECTORY TOPIC TABLE_DIRECTORY [--once] [--registry URL]
 
-Needs pyspark 4.2 (Delta 4.4.0 is made for it). The query goes on where it stopped: its position is in
-TABLE_DIRECTORY/_checkpoint, and Delta leaves out a batch that it has already (txnAppId, txnVersion). A batch is read
-with the schema that is the registry's latest when the end of the batch is known, so no record in it has a newer one:
-columns that a schema adds come into the table without a restart. With --once it reads what is there and ends.
+Requires pyspark 4.2, for which Delta 4.4.0 is built. A restarted query resumes at the position in
+TABLE_DIRECTORY/_checkpoint, and Delta ignores a batch that it has already written (txnAppId, txnVersion). Each batch is
+decoded with the latest schema at the time when its end offsets are known, so no record in it has a newer schema, and
+added columns appear in the table without a restart. With --once, the query stops after the existing records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
 def main(directory: str, topic: str, table: str, registry: str | None, once: bool) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # default: python3 on PATH, which may not have kafkalog
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--packages {PACKAGES} pyspark-shell")
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def main(directory: str, topic: str, table: str, registry: str | None, once: boo
         .option("isolationLevel", "read_committed")
         .option("maxOffsetsPerTrigger", 1_000_000)
         .load(directory)
-        .select("partition", "offset")  # of a batch; its values are read below
+        .select("partition", "offset")  # the values of a batch are read below
     )
 
     def append(batch: DataFrame, number: int) -> None:
@@ -61,7 +61,7 @@ def main(directory: str, topic: str, table: str, registry: str | None, once: boo
             .option("value.format", "confluent-avro")
             .option("mode", "FAILFAST")  # a value that cannot be read stops the query instead of becoming nulls
         )
-        if registry is not None:  # else the topic _schemas of the log directory
+        if registry is not None:  # default: the topic _schemas of the log directory
             records = records.option("value.schema.registry.url", registry)
         rows = records.load(directory).selectExpr("struct(topic, partition, offset, timestamp) AS kafka", "value.*")
         write = rows.write.format("delta").mode("append").option("mergeSchema", "true")

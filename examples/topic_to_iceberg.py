@@ -1,11 +1,11 @@
-"""Bring a topic's new records into an Iceberg table, each once, typed by the registry's schema.
+"""Append the new records of a topic to an Iceberg table, exactly once, decoded with the schema of a registry.
 
     python examples/topic_to_iceberg.py LOG_DIRECTORY TOPIC WAREHOUSE TABLE [--registry URL]
 
-Needs pyspark 4.1, the newest that Iceberg 1.12 has a runtime for. Run it every minute, one run at a time. Where the
-next run begins stands in the summary of the table's snapshot, which Iceberg commits together with the rows: a run that
-is killed has committed both or neither, and after a rollback of the table the next run brings the records again.
-Columns that a later schema of the registry adds are added to the table.
+Requires pyspark 4.1, the newest release with a runtime of Iceberg 1.12. Run it every minute, one run at a time. The
+start offsets of the next run are in the summary of the table's snapshot, which Iceberg commits atomically with the
+rows. So a killed run has committed both or neither, and after a rollback of the table the next run reads the records
+again. Columns that a later schema adds are added to the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EARLIEST = -2
 
 
 def main(directory: str, topic: str, warehouse: str, table: str, registry: str | None) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # default: python3 on PATH, which may not have kafkalog
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--packages {PACKAGES} pyspark-shell")
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ def main(directory: str, topic: str, warehouse: str, table: str, registry: str |
     )
     name = f"lake.{table}"
     ends = end_offsets(spark, directory, topic)
-    reached = committed_offsets(spark, name)
-    starts = {partition: reached.get(partition, EARLIEST) for partition in ends}
+    committed = committed_offsets(spark, name)
+    starts = {partition: committed.get(partition, EARLIEST) for partition in ends}
     records = (
         spark.read.format("kafkalog")
         .option("subscribe", topic)
@@ -53,7 +53,7 @@ def main(directory: str, topic: str, warehouse: str, table: str, registry: str |
         .option("value.format", "confluent-avro")
         .option("mode", "FAILFAST")  # a value that cannot be read stops the run instead of becoming nulls
     )
-    if registry is not None:  # else the topic _schemas of the log directory
+    if registry is not None:  # default: the topic _schemas of the log directory
         records = records.option("value.schema.registry.url", registry)
     rows = records.load(directory).selectExpr("struct(topic, partition, offset, timestamp) AS kafka", "value.*")
     if not spark.catalog.tableExists(name):
@@ -66,13 +66,13 @@ def main(directory: str, topic: str, warehouse: str, table: str, registry: str |
 
 
 def end_offsets(spark: SparkSession, directory: str, topic: str) -> dict[str, int]:
-    """Last stable offset of each partition."""
+    """Return the last stable offset of each partition."""
     partitions = spark.read.format("kafkalog").option("subscribe", topic).option("table", "partitions").load(directory)
     return {str(row.partition): row.last_stable_offset for row in partitions.collect()}
 
 
 def committed_offsets(spark: SparkSession, name: str) -> dict[str, int]:
-    """Offsets in the newest snapshot of the table's history that has some: compactions have none."""
+    """Return the offsets in the newest snapshot of the table's history that has them; compactions write none."""
     if not spark.catalog.tableExists(name):
         return {}
     summaries = spark.sql(
@@ -81,10 +81,10 @@ def committed_offsets(spark: SparkSession, name: str) -> dict[str, int]:
     ).collect()
     for row in summaries:
         if OFFSETS in row.summary:
-            reached: dict[str, int] = json.loads(row.summary[OFFSETS])
-            return reached
+            offsets: dict[str, int] = json.loads(row.summary[OFFSETS])
+            return offsets
     if spark.table(name).limit(1).count():
-        sys.exit(f"{name} has rows but no snapshot that says up to which offsets: others wrote it, or all have expired")
+        sys.exit(f"{name} has rows but no snapshot with {OFFSETS}: another program wrote them, or it has expired")
     return {}
 
 

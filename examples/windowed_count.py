@@ -1,9 +1,9 @@
-"""Count a topic's records per ten seconds of their timestamps while it grows; print each window when it is complete.
+"""Count the records of a topic in windows of ten seconds with a stream, and print each window when it is complete.
 
     python examples/windowed_count.py LOG_DIRECTORY TOPIC [--once]
 
-A window is complete when a record comes that is five seconds younger than its end: the watermark. With --once it counts
-what is there and ends.
+A window is complete when a record arrives whose timestamp is five seconds after the end of the window (the watermark).
+With --once, the query stops after the existing records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 
 def main(directory: str, topic: str, once: bool) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # default: python3 on PATH, which may not have kafkalog
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
@@ -29,7 +29,7 @@ def main(directory: str, topic: str, once: bool) -> None:
         spark.readStream.format("kafkalog")
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("columns", "partition,timestamp")  # values are not needed, so they are not decoded
+        .option("columns", "partition,timestamp")  # values are not decoded
         .load(directory)
         .withWatermark("timestamp", "5 seconds")
         .groupBy(f.window("timestamp", "10 seconds"))

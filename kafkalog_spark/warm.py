@@ -105,14 +105,14 @@ def _warm_protobuf() -> None:
 
     from kafkalog_spark.typed.columns.binary_values import Values
     from kafkalog_spark.typed.protobuf.read_options import read_options_of
-    from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.resolving_decoder import ProtobufResolvingDecoder
 
     message = descriptor_pb2.FileDescriptorProto.DESCRIPTOR.fields_by_name["options"].message_type.file
     uninterpreted = message.message_types_by_name["UninterpretedOption"]
     columns = pa.schema([("identifier_value", pa.string())])
-    reading = ProtobufReading(uninterpreted, columns, read_options_of({}))
-    entries = np.full(1, reading.entry_of(uninterpreted), np.int64)
-    reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
+    decoder = ProtobufResolvingDecoder(uninterpreted, columns, read_options_of({}))
+    entries = np.full(1, decoder.add_schema(uninterpreted), np.int64)
+    decoder.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
 def _warm_encoding() -> None:

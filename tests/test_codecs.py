@@ -40,7 +40,7 @@ def batch_of_the_sink(log_dir: Path, codec: Codec) -> bytes:
 
 
 @pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
-def test_batch_of_the_sink_has_the_codec_and_is_read(codec: Codec, tmp_path: Path) -> None:
+def test_sink_batch_has_its_codec_and_is_read(codec: Codec, tmp_path: Path) -> None:
     data = batch_of_the_sink(tmp_path, codec)
     header = parse_header(data, 0, 0)
     assert (header.codec, header.record_count, header.size) == (codec, len(TEXTS), len(data))
@@ -50,7 +50,7 @@ def test_batch_of_the_sink_has_the_codec_and_is_read(codec: Codec, tmp_path: Pat
 
 
 @pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.label)
-def test_produce_takes_a_codec_from_its_first_version_on(codec: Codec, tmp_path: Path) -> None:
+def test_produce_accepts_a_codec_from_its_first_version_on(codec: Codec, tmp_path: Path) -> None:
     data = batch_of_the_sink(tmp_path / "sink", codec)
     first = CODECS[codec].first_produce_version
     taken = 0
@@ -68,7 +68,7 @@ def test_produce_takes_a_codec_from_its_first_version_on(codec: Codec, tmp_path:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec != Codec.NONE], ids=lambda codec: codec.label)
-def test_message_sets_with_a_codec_that_they_do_not_have_are_refused(codec: Codec, magic: int) -> None:
+def test_message_set_with_an_unsupported_codec_is_refused(codec: Codec, magic: int) -> None:
     inner = message_set(magic, [LegacyRecord(0, None, b"value", NOW)])
     data = memoryview(build_wrapper(magic, codec, compress(codec, inner), 0, NOW))
     if CODECS[codec].in_message_sets:
@@ -89,7 +89,7 @@ def test_every_codec_has_facts_and_functions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["broker", "topic"])
-def test_facts_are_those_of_kafkas_properties(kind: str) -> None:
+def test_codec_facts_equal_kafkas_properties(kind: str) -> None:
     defined = {entry["name"]: entry for entry in DEFINITIONS if entry["kind"] == kind}
     types = set(defined["compression.type"]["validator"].strip("[]").split(", "))
     assert types == {"producer", "uncompressed", *(codec.label for codec in KAFKA_CODECS if codec != Codec.NONE)}

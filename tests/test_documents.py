@@ -30,12 +30,12 @@ def errors_of(module: ModuleType) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [kafkalog_spark.errors, kafkalog_broker.errors], ids=lambda module: module.__name__)
-def test_the_page_of_errors_says_what_to_do_for_each_of_the_tree(module: ModuleType) -> None:
+def test_error_page_has_a_remedy_for_every_exception(module: ModuleType) -> None:
     missing = errors_of(module) - set(re.findall(r"^\| `(\w+)` \|", ERRORS, re.MULTILINE))
     assert not missing, f"docs/errors.md does not say what to do about {sorted(missing)}"
 
 
-def test_the_page_of_errors_names_no_other_and_has_a_cure_for_each() -> None:
+def test_error_page_lists_only_existing_exceptions() -> None:
     known = errors_of(kafkalog_spark.errors) | errors_of(kafkalog_broker.errors)
     rows = [row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", ERRORS, re.MULTILINE) if row[0][0].isupper()]
     named = [name for name, _, _ in rows if not name.isupper()]
@@ -44,7 +44,7 @@ def test_the_page_of_errors_names_no_other_and_has_a_cure_for_each() -> None:
     assert all(happened.strip() and cure.strip() for _, happened, cure in rows)
 
 
-def test_options_by_task_are_options() -> None:
+def test_options_by_task_page_lists_only_existing_options() -> None:
     known = {option.name for option in READ_OPTIONS} | set(IGNORED)
     named = set()
     for row in re.findall(r"^\| (.*) \| (.*) \|$", BY_TASK, re.MULTILINE)[1:]:
@@ -58,13 +58,13 @@ def test_options_by_task_are_options() -> None:
     assert len(named & known) > 30
 
 
-def test_options_by_task_leave_out_none_that_is_ours() -> None:
+def test_options_by_task_page_lists_all_our_options() -> None:
     """A reader who looks for a task finds it here, or the page says nothing of something that there is."""
     missing = {option.name for option in READ_OPTIONS} - set(re.findall(r"[\w.]+", BY_TASK))
     assert missing <= {"path", "paths", "kafka.isolation.level"}, f"docs/options.md lacks by task: {sorted(missing)}"
 
 
-def test_what_is_not_run_says_why() -> None:
+def test_listings_that_are_not_run_give_a_reason() -> None:
     """The others are run: tests/spark/test_pages.py, and tests/examples/test_pages.py for the quickstarts."""
     for page in PAGES:
         reasons = [listing.reason for listing in listings(page) if listing.reason is not None]
@@ -72,12 +72,12 @@ def test_what_is_not_run_says_why() -> None:
         assert all(reason.startswith("it needs ") for reason in reasons), page
 
 
-def test_listings_that_are_not_run_are_python_at_least() -> None:
+def test_listings_that_are_not_run_parse_as_python() -> None:
     for page in PAGES:
         for listing in listings(page, "python"):
             compile(listing.code, str(listing), "exec")
 
 
-def test_the_quickstarts_have_listings_of_known_languages() -> None:
+def test_quickstart_listings_have_known_languages() -> None:
     for page in QUICKSTARTS:
         assert {listing.language for listing in listings(page) if listing.reason is None} <= {"shell", "python"}

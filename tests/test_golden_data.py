@@ -12,7 +12,7 @@ from tests.golden_data import GoldenLog, golden_logs
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)
-def test_the_manifest_has_as_many_rows_as_the_consumer_counted(log: GoldenLog) -> None:
+def test_manifest_has_as_many_rows_as_the_consumer_counted(log: GoldenLog) -> None:
     rows = log.records()
     assert len(rows) == log.record_count
     assert len(log.records(committed_only=True)) == log.committed_count
@@ -23,7 +23,7 @@ def test_the_manifest_has_as_many_rows_as_the_consumer_counted(log: GoldenLog) -
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)
-def test_the_dump_covers_every_byte_of_every_segment(log: GoldenLog) -> None:
+def test_dump_covers_every_byte_of_every_segment(log: GoldenLog) -> None:
     for segment in log.segments():
         position = 0
         for batch in log.batches(segment):
@@ -34,7 +34,7 @@ def test_the_dump_covers_every_byte_of_every_segment(log: GoldenLog) -> None:
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)
-def test_every_batch_has_the_crc_that_the_dump_shows(log: GoldenLog) -> None:
+def test_every_batch_has_the_crc_in_the_dump(log: GoldenLog) -> None:
     for segment in log.segments():
         data = segment.read_bytes()
         for batch in log.batches(segment):
@@ -49,15 +49,15 @@ def test_every_batch_has_the_crc_that_the_dump_shows(log: GoldenLog) -> None:
 
 
 @pytest.mark.parametrize("log", [log for log in golden_logs() if log.topic.startswith("v0")], ids=str)
-def test_a_format_without_timestamps_has_timestamp_minus_one(log: GoldenLog) -> None:
+def test_format_without_timestamps_has_timestamp_minus_one(log: GoldenLog) -> None:
     assert {(row["timestamp"], row["timestampType"]) for row in log.records()} == {(-1, -1)}
 
 
-def test_a_complaint_of_DumpLogSegments_is_not_overlooked() -> None:
+def test_error_in_the_dump_is_not_ignored() -> None:
     with pytest.raises(ValueError, match="not known here: Found timestamp mismatch"):
         golden_data.parse_dump(["Dumping a-0/0.log", "Found timestamp mismatch in :a-0/0.timeindex"])
 
 
-def test_an_unknown_golden_topic_is_an_error() -> None:
+def test_unknown_golden_topic_is_an_error() -> None:
     with pytest.raises(LookupError, match="no golden log"):
         golden_logs(topic="no-such-topic")

@@ -130,7 +130,7 @@ def of_a_jvm(tree: ast.AST) -> set[str]:
     return used & OF_A_JVM
 
 
-def test_nothing_calls_the_jvm_or_asks_for_a_spark_context() -> None:
+def test_product_does_not_call_the_jvm_or_use_a_spark_context() -> None:
     paths = [path for root in (PACKAGE, ROOT / "broker" / "kafkalog_broker") for path in sorted(root.rglob("*.py"))]
     users = {str(path.relative_to(ROOT)): of_a_jvm(ast.parse(path.read_text(encoding="utf-8"))) for path in paths}
     assert {path: names for path, names in users.items() if names} == {}
@@ -138,7 +138,7 @@ def test_nothing_calls_the_jvm_or_asks_for_a_spark_context() -> None:
     assert py4j == []
 
 
-def test_neither_do_examples_and_notebooks() -> None:
+def test_examples_and_notebooks_do_not_call_the_jvm() -> None:
     """They are what people begin with, on Spark Connect too; spark.log.level says what setLogLevel would."""
     users = {path.name: of_a_jvm(ast.parse(path.read_text(encoding="utf-8"))) for path in ROOT.glob("examples/*.py")}
     for path in ROOT.glob("notebooks/*.ipynb"):
@@ -154,7 +154,7 @@ def test_neither_do_examples_and_notebooks() -> None:
     ["spark.sparkContext.getConf()", "spark._jvm.java.lang.System", "from pyspark import SparkContext",
      "hasattr(spark, '_jsparkSession')", "SparkContext.getOrCreate()"],
 )  # fmt: skip
-def test_calls_of_the_jvm_are_found(line: str) -> None:
+def test_jvm_calls_are_detected(line: str) -> None:
     assert of_a_jvm(ast.parse(line))
 
 
@@ -187,14 +187,14 @@ def test_planning_and_small_files_load_no_numba() -> None:
     assert "numba" not in loaded_after(*LIGHT, *modules(PACKAGE / "source"), *sink)
 
 
-def test_the_log_format_loads_no_pyspark_and_no_client_of_an_object_store() -> None:
+def test_log_format_loads_no_pyspark_and_no_object_store_client() -> None:
     assert (
         not {"pyspark", "obstore", "fsspec", "boto3"}
         & loaded_after(*modules(PACKAGE / "log"), *modules(PACKAGE / "store")).keys()
     )
 
 
-def test_a_kernel_does_load_numba() -> None:
+def test_kernel_module_loads_numba() -> None:
     assert loaded_after("kafkalog_spark.kernels.primitives") == {"numba": "kafkalog_spark.kernels.primitives"}
 
 
@@ -249,23 +249,23 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups)
 
 
-def test_a_circle_of_imports_is_found() -> None:
+def test_import_cycle_is_detected() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
 
 
 @pytest.mark.parametrize("package", [PACKAGE, BROKER], ids=lambda package: package.name)
-def test_no_modules_import_each_other(package: Path) -> None:
+def test_modules_have_no_import_cycles(package: Path) -> None:
     assert circles(imports_within(package)) == []
 
 
-def test_no_state_hides_in_tables_of_brokers() -> None:
+def test_no_module_keeps_state_by_broker() -> None:
     """What belongs to one broker is an attribute of one of its parts, not an entry of a table of all brokers."""
     users = [path.name for path in BROKER.rglob("*.py") if re.search(r"Dictionary\[Broker\b", path.read_text())]
     assert users == []
 
 
 @pytest.mark.parametrize("package", ["kafkalog_spark", "broker/kafkalog_broker"])
-def test_type_checkers_of_other_projects_look_into_the_package(package: str) -> None:
+def test_package_is_marked_as_typed(package: str) -> None:
     """PEP 561. The wheel takes whatever lies in the package; tests/release_check.py looks into it."""
     assert (ROOT / package / "py.typed").read_bytes() == b""
 

@@ -15,5 +15,5 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f'  {MODULE}\n  REQUIRED\n  a="b;c \\"quoted\\" = \\\\"  ;  ', {"a": 'b;c "quoted" = \\'}),
     ],
 )
-def test_a_jaas_entry_has_a_class_and_options(text: str, options: dict[str, str]) -> None:
+def test_jaas_entry_is_parsed_into_class_and_options(text: str, options: dict[str, str]) -> None:
     assert parse_jaas(text) == JaasEntry(MODULE, options)

@@ -1,4 +1,4 @@
-"""What the README says of itself is held by the code."""
+"""Statements of the README and docs that must agree with the code."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ README = text_of("README.md")
 
 
 @pytest.mark.parametrize("page", option_tables.PAGES)
-def test_table_of_options_is_made_from_the_declarations(page: str) -> None:
+def test_options_table_equals_the_declarations(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert text == option_tables.page_with_table(page), "python -m docs_site.option_tables writes it"
 
 
-def test_table_of_own_properties_is_made_from_their_definitions() -> None:
+def test_own_properties_table_equals_the_definitions() -> None:
     assert text_of("docs/broker.md") == property_table.page_with_table(), "python -m docs_site.property_table writes it"
 
 
 @pytest.mark.parametrize("declared", [READ_OPTIONS, WRITE_OPTIONS])
-def test_every_option_says_what_it_means(declared: tuple[OptionSpec, ...]) -> None:
+def test_every_option_has_a_description(declared: tuple[OptionSpec, ...]) -> None:
     for spec in declared:
         assert re.fullmatch(r"[^\s|][^|\n]*\.", spec.meaning), f"{spec.name}: sentences that fit a table's cell"
 
 
-def test_the_version_is_said_in_one_place() -> None:
+def test_version_is_defined_in_one_place() -> None:
     """kafkalog_spark/__init__.py; whatever prints another number has been forgotten."""
     assert tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["version"] == {
         "path": "kafkalog_spark/__init__.py"
@@ -49,7 +49,7 @@ def test_the_version_is_said_in_one_place() -> None:
             assert said == kafkalog_spark.__version__, page
 
 
-def test_every_file_that_the_documents_name_exists() -> None:
+def test_every_file_named_by_the_documents_exists() -> None:
     pages = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
     for name in ("README.md", "CONTRIBUTING.md", *pages):
         text = (ROOT / name).read_text(encoding="utf-8")
@@ -59,12 +59,12 @@ def test_every_file_that_the_documents_name_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_source_that_a_page_names_exists(page: str) -> None:
+def test_every_source_named_by_a_page_exists(page: str) -> None:
     named = re.findall(r"`((?:tests|broker|kafkalog_spark|benchmarks|examples)/[\w/.*-]+)`", text_of(page))
     assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
 
 
-def test_every_file_that_stands_for_a_class_of_kafka_exists() -> None:
+def test_every_file_listed_for_a_kafka_class_exists() -> None:
     """A name follows the folder of the one before it; a semicolon begins at a package again."""
     cells = re.findall(r"^\| [^|]+ \| (`[^|]*\.py`.*) \|$", text_of("docs/architecture.md"), re.MULTILINE)
     assert len(cells) > 12
@@ -77,17 +77,17 @@ def test_every_file_that_stands_for_a_class_of_kafka_exists() -> None:
             folders = [*(path.parent for path in files), *packages]
 
 
-def test_the_page_of_figures_has_the_newest_results() -> None:
+def test_benchmark_page_has_the_newest_results() -> None:
     assert text_of("docs/figures.md") == figures.page(), "python -m benchmarks.figures writes it"
 
 
-def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+def test_readme_figures_equal_the_benchmark_page() -> None:
     page = text_of("docs/figures.md")
     for number, unit in re.findall(r"([\d.]+) (times|MB|s)\b", README):
         assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d.])", page), f"{number} {unit}"
 
 
-def test_the_tree_names_every_room_and_no_other() -> None:
+def test_directory_tree_lists_every_package_and_no_other() -> None:
     text = (
         (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## Where is what")[1].split("\n## ")[0]
     )
@@ -102,7 +102,7 @@ def test_the_tree_names_every_room_and_no_other() -> None:
 @pytest.mark.parametrize(
     "document", ["README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))]
 )
-def test_pip_lines_work_as_printed(document: str) -> None:
+def test_pip_commands_work_as_printed(document: str) -> None:
     """No package index has kafkalog: a checkout (".") or a wheel is what pip is given, with extras that exist."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wheel = f"kafkalog-{kafkalog_spark.__version__}-py3-none-any.whl"
@@ -112,13 +112,13 @@ def test_pip_lines_work_as_printed(document: str) -> None:
         assert set(extras.split(",")) <= set(project["optional-dependencies"])
 
 
-def test_make_test_is_the_test_command_that_ci_runs() -> None:
+def test_make_test_equals_the_test_command_of_ci() -> None:
     assert "make test " in README
     commands = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert {"make lint", "make test", "make test-end-to-end"} <= set(commands)
 
 
-def test_the_number_of_apis_is_the_one_that_is_served() -> None:
+def test_number_of_apis_equals_the_served_ones() -> None:
     from kafkalog_broker import api
 
     assert f" {len(api.load_all())} APIs " in README

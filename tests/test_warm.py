@@ -1,4 +1,4 @@
-"""python -m kafkalog_spark.warm: what its processes load comes back to it without an error."""
+"""python -m kafkalog_spark.warm: its processes compile the kernels without an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import pytest
 from kafkalog_spark.warm import main
 
 
-def test_the_kernels_of_writing_are_made_ready(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warm_compiles_the_kernels_for_writing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "write"]) == 0
     assert capsys.readouterr().out.startswith("kernels ready after ")

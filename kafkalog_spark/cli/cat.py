@@ -1,4 +1,4 @@
-"""kafkalog-cat: prints records of Kafka log directories in the formats of kcat, without a broker."""
+"""Command kafkalog-cat, which prints records of Kafka log directories in the formats of kcat."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from kafkalog_spark import exit_codes
 from kafkalog_spark.cli import decoded_parts, record_json
-from kafkalog_spark.cli.cat_options import cat_options, note_about_seconds
+from kafkalog_spark.cli.cat_options import CatOptions, cat_options, note_about_seconds
 from kafkalog_spark.cli.cat_reader import CatReader
 from kafkalog_spark.cli.command import command, command_parser
 from kafkalog_spark.cli.progress_bar import Progress
@@ -41,6 +42,9 @@ _FORMATS = """format:
   %S %K %R             length of value and key (-1: null); length of value as 4 bytes
   %t %p %o %T %h %%    topic, partition, offset, timestamp in ms, headers, a percent sign
   \\n \\t \\r \\xNN \\NNN   control characters"""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters except newlines and tabs."""
 
 Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
 """Formatter of a batch of records."""
@@ -101,61 +105,34 @@ def parser() -> argparse.ArgumentParser:
 @command("kafkalog-cat")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    options = cat_options(arguments)
+    record_format = None if arguments.format == "json" else _record_format(arguments)
+    paths = tuple(arguments.paths)
+    storage_options, format_options = _split_options(arguments.option)
     try:
-        options = cat_options(arguments)
-        paths = tuple(arguments.paths)
-        record_format = None if arguments.format == "json" else _record_format(arguments)
-        named = named_options(arguments.option)
-        format_options = {name: value for name, value in named.items() if name.startswith(("value.", "key."))}
-        storage_options = {name: value for name, value in named.items() if name not in format_options}
         dirs = LogDirs.open(paths, *storage_and_tier(storage_options))
-        decoded: Mapping[str, JsonColumn] = {}
-        if arguments.serialized or format_options:
-            if arguments.format != "json":
-                raise OptionError("-s requires -f json: raw and tokens print the bytes as they are")
-            decoded = decoded_parts.part_columns(arguments.serialized, format_options, options.topics, dirs)
-        columns: tuple[str, ...]
-        text: Text
+        decoded = _decoded_columns(arguments, format_options, options.topics, dirs)
         if record_format is None:
-            nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
-            broker = next((node for node in nodes if node is not None), -1)
-            delimiter = unescaped(arguments.delimiter)
-            columns, text = record_json.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, decoded)
+            output = _json_output(dirs, unescaped(arguments.delimiter), decoded)
         else:
-            columns, text = record_format.columns, record_format.text_of
-        start = options.start.value if options.start.where == "timestamp" else None
-        times = {"-o s@": start, "-o e@": options.stop_ms, "--from": options.request.timestamp_from_ms}
-        if note := note_about_seconds({**times, "--to": options.request.timestamp_until_ms}):
+            output = _Output(record_format.columns, record_format.text_of)
+        if note := _seconds_note(options):
             _print_note(note)
-        failures: list[KafkalogError] = []
-
-        def leave_out(error: KafkalogError) -> None:
-            failures.append(error)
-            _print_note(f"left out: {error}")
-
-        with Progress(
-            show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
-        ) as progress:
-            reader = CatReader(dirs, options, columns, leave_out, progress.step, _print_note)
-            _print(reader.records(), text, flush=options.follow)
-        if options.follow:
-            _print(reader.follow(paths, storage_options, _wait), text, flush=True)
+        is_complete = _print_records(dirs, paths, options, output, storage_options)
     except (NotALogDirectory, OptionError, UnknownPartition):
-        raise
+        raise  # wrong usage
     except KafkalogError as error:
         sys.stdout.flush()
         _print_note(with_hint(str(error), "--past-damage continues after it"))
         return exit_codes.FAILED
-    return exit_codes.FAILED if failures else exit_codes.OK
+    return exit_codes.OK if is_complete else exit_codes.FAILED
 
 
-def _print_note(text: str) -> None:
-    print(f"kafkalog-cat: {text}", file=sys.stderr)
+class _Output(NamedTuple):
+    """Columns of the records to read, and the function that formats them."""
 
-
-def _wait() -> bool:
-    time.sleep(_POLL_SECONDS)
-    return True
+    columns: tuple[str, ...]
+    text: Text
 
 
 def _record_format(arguments: argparse.Namespace) -> RecordFormat:
@@ -167,17 +144,69 @@ def _record_format(arguments: argparse.Namespace) -> RecordFormat:
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters except newlines and tabs."""
+def _split_options(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the values of --option by name: those of the storage, and those of the formats of values and keys."""
+    options = named_options(given)
+    format_options = {name: value for name, value in options.items() if name.startswith(("value.", "key."))}
+    return {name: value for name, value in options.items() if name not in format_options}, format_options
 
 
-def _escape_for_terminal(data: pa.Buffer | bytes) -> bytes:
-    """Escape control characters, such as `\\x1b`: a terminal would execute those in keys and values."""
-    text = bytes(data).decode("utf-8", "backslashreplace")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text).encode()
+def _decoded_columns(
+    arguments: argparse.Namespace, format_options: Mapping[str, str], topics: tuple[str, ...], dirs: LogDirs
+) -> Mapping[str, JsonColumn]:
+    """Return the functions that decode values and keys. Raises OptionError if the output is not JSON."""
+    if not arguments.serialized and not format_options:
+        return {}
+    if arguments.format != "json":
+        raise OptionError("-s requires -f json: raw and tokens print the bytes as they are")
+    return decoded_parts.part_columns(arguments.serialized, format_options, topics, dirs)
 
 
-def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
+def _json_output(dirs: LogDirs, delimiter: bytes, decoded: Mapping[str, JsonColumn]) -> _Output:
+    node_ids = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
+    broker = next((node_id for node_id in node_ids if node_id is not None), -1)
+    return _Output(record_json.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, decoded))
+
+
+def _seconds_note(options: CatOptions) -> str | None:
+    """Return a note if a time of the command line looks like seconds instead of ms."""
+    times = {
+        "-o s@": options.start.value if options.start.where == "timestamp" else None,
+        "-o e@": options.stop_ms,
+        "--from": options.request.timestamp_from_ms,
+        "--to": options.request.timestamp_until_ms,
+    }
+    return note_about_seconds(times)
+
+
+def _print_records(
+    dirs: LogDirs,
+    paths: tuple[str, ...],
+    options: CatOptions,
+    output: _Output,
+    storage_options: Mapping[str, str],
+) -> bool:
+    """Print the records, and with --follow also those that are written later.
+
+    Returns:
+        False if damaged records were left out; each was reported on stderr.
+    """
+    failures: list[KafkalogError] = []
+
+    def leave_out(error: KafkalogError) -> None:
+        failures.append(error)
+        _print_note(f"left out: {error}")
+
+    show_progress = not options.follow and not sys.stdout.isatty()
+    with Progress(show=show_progress, unit=" offsets", unit_scale=True, desc="reading") as progress:
+        reader = CatReader(dirs, options, output.columns, leave_out, progress.step, _print_note)
+        _print_batches(reader.records(), output.text, flush=options.follow)
+    if options.follow:
+        _print_batches(reader.follow(paths, storage_options, _wait), output.text, flush=True)
+    return not failures
+
+
+def _print_batches(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
     out = sys.stdout.buffer
     is_terminal = sys.stdout.isatty()
     for rows in batches:
@@ -186,6 +215,21 @@ def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> Non
         if flush:
             out.flush()
     out.flush()
+
+
+def _escape_for_terminal(data: pa.Buffer | bytes) -> bytes:
+    """Escape control characters, such as `\\x1b`: a terminal would execute those in keys and values."""
+    text = bytes(data).decode("utf-8", "backslashreplace")
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text).encode()
+
+
+def _wait() -> bool:
+    time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _print_note(text: str) -> None:
+    print(f"kafkalog-cat: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def cat_options(arguments: argparse.Namespace) -> CatOptions:
     """Return the options of a command line. Raises OptionError."""
     if arguments.count is not None and arguments.count < 0:
         raise OptionError(f"-c takes a number of records, got {arguments.count}")
-    start, stop_ms = bounds_of(arguments.offset)
+    start, stop_ms = parse_bounds(arguments.offset)
     if arguments.follow and stop_ms is not None:
         raise OptionError("-o e@TIME and --follow exclude each other: --follow does not stop at a time")
     request = ScanRequest(
@@ -69,7 +69,7 @@ def cat_options(arguments: argparse.Namespace) -> CatOptions:
     return CatOptions(topics, partitions, start, stop_ms, request, arguments.count, arguments.follow)
 
 
-def bounds_of(texts: Sequence[str]) -> tuple[Start, int | None]:
+def parse_bounds(texts: Sequence[str]) -> tuple[Start, int | None]:
     """Parse the values of -o as kcat does: beginning, end, N, -N, s@MS, e@MS.
 
     Returns:
@@ -88,7 +88,7 @@ def bounds_of(texts: Sequence[str]) -> tuple[Start, int | None]:
             continue
         if start is not None:
             raise OptionError(f"-o is given twice: a read has one start, got '{text}' too")
-        start = _start(text)
+        start = _parse_start(text)
     return start or Start(), stop
 
 
@@ -137,16 +137,24 @@ def record_predicate(
     if key is not None and key_hex is not None:
         raise OptionError("--key and --key-hex are both given: a record has one key")
     try:
-        exact = None if key_hex is None else bytes.fromhex(key_hex)
+        hex_bytes = None if key_hex is None else bytes.fromhex(key_hex)
     except ValueError:
         raise OptionError(f"--key-hex takes pairs of hexadecimal digits, got '{key_hex}'") from None
-    name, equals, value = (None, "", "") if header is None else header.partition("=")
-    texts = key, key_prefix, value_contains, name, value if equals else None
-    of_key, *others = (None if text is None else text.encode() for text in texts)
-    return RecordPredicate(exact if of_key is None else of_key, *others)
+    header_name, equals, header_value = (None, "", "") if header is None else header.partition("=")
+    return RecordPredicate(
+        _encoded(key) if hex_bytes is None else hex_bytes,
+        _encoded(key_prefix),
+        _encoded(value_contains),
+        _encoded(header_name),
+        _encoded(header_value) if equals else None,
+    )
 
 
-def _start(text: str) -> Start:
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _parse_start(text: str) -> Start:
     if text.startswith("s@"):
         return Start("timestamp", parse_time_ms(text[2:], "-o s@"))
     if text in ("beginning", "end"):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedPartition:
     """Position of a partition between two polls of --follow.
 
     Attributes:
@@ -56,7 +56,7 @@ class CatReader:
         columns: Columns of the batches.
         on_error: Called with skipped damage, and with the loss of records.
         on_progress: Called with a partition's name, the number of offsets read, and the number known in all.
-        on_note: Called with texts for the user that are no errors.
+        on_note: Called with notes for the user.
         followed: Positions by partition, for `follow`.
         partitions: The partitions to read.
 
@@ -70,7 +70,7 @@ class CatReader:
     on_error: Callable[[KafkalogError], None]
     on_progress: Callable[[str, int, int], None]
     on_note: Callable[[str], None] = lambda _: None
-    followed: dict[TopicPartition, Followed] = field(default_factory=dict)
+    followed: dict[TopicPartition, FollowedPartition] = field(default_factory=dict)
     partitions: list[TopicPartition] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class CatReader:
                 yield rows
                 self.on_progress(log.name, done, total)
             done = total
-            self.followed[tp] = Followed(max(end, start), end, topic_id, floor)
+            self.followed[tp] = FollowedPartition(max(end, start), end, topic_id, floor)
             if self.left == 0:
                 return
 
@@ -168,21 +168,23 @@ class CatReader:
         options["mode"] = "DROPMALFORMED" if self.request.drop_malformed else "FAILFAST"
         logs = LiveLogs(parse_read_options(options, streaming=True, quiet=True))
         while self.left != 0:
-            seen = False
+            has_new_records = False
             live_logs = logs.look(may_be_gone=self.options.topics)
             for tp, live in live_logs.items():
                 if self.options.partitions and tp[1] not in self.options.partitions:
                     continue
                 start, floor = self._resume(tp, live)
                 for rows in self._scan(live.log, start, live.readers_end):
-                    seen = True
+                    has_new_records = True
                     yield rows
                     if self.left == 0:
                         return
-                self.followed[tp] = Followed(max(start, live.readers_end), live.readers_end, live.topic_id, floor)
+                self.followed[tp] = FollowedPartition(
+                    max(start, live.readers_end), live.readers_end, live.topic_id, floor
+                )
             for tp in self.followed.keys() - live_logs.keys():
                 self.followed[tp] = replace(self.followed[tp], was_missing=True)
-            if not seen and not wait():
+            if not has_new_records and not wait():
                 return
 
     def _resume(self, tp: TopicPartition, live: LiveLog) -> tuple[int, int]:

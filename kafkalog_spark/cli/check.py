@@ -1,4 +1,4 @@
-"""kafkalog-check: validates log directories. Prints one line per finding, and a summary."""
+"""Command kafkalog-check, which validates log directories and prints a line per finding and a summary."""
 
 from __future__ import annotations
 
@@ -55,15 +55,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.estimate:
-        from kafkalog_spark.source.estimate import estimate
-
-        for name in ("records", "closed", "quiet"):
-            if getattr(arguments, name):
-                raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
-        estimated = estimate(arguments.paths, named_options(arguments.option))
-        print(json.dumps(estimated.as_json()) if arguments.json else estimated)
+        _print_estimate(arguments)
         return exit_codes.OK
-    begun = time.monotonic()
+    begin = time.monotonic()
     with Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
         def report(finding: Finding) -> None:
@@ -78,9 +72,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             on_finding=report,
             on_bytes=progress.update,
         )
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - begin
     print(summary(result, seconds, for_programs=arguments.json))
     return exit_codes.FAILED if result.findings.errors else exit_codes.OK
+
+
+def _print_estimate(arguments: argparse.Namespace) -> None:
+    """Print the size of a read. Raises OptionError if an option of a check is given."""
+    from kafkalog_spark.source.estimate import estimate
+
+    for name in ("records", "closed", "quiet"):
+        if getattr(arguments, name):
+            raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
+    read = estimate(arguments.paths, named_options(arguments.option))
+    print(json.dumps(read.as_json()) if arguments.json else read)
 
 
 def as_json(finding: Finding) -> dict[str, object]:
@@ -96,7 +101,8 @@ def as_json(finding: Finding) -> dict[str, object]:
 def summary(result: CheckResult, seconds: float, *, for_programs: bool) -> str:
     """Return the last line of the output, as JSON if it is `for_programs`."""
     partitions, errors, notes = result.partitions.values(), result.findings.errors, result.findings.notes
-    segments, batches = sum(p.segments for p in partitions), sum(p.batches for p in partitions)
+    segments = sum(partition.segments for partition in partitions)
+    batches = sum(partition.batches for partition in partitions)
     if for_programs:
         return json.dumps({
             "type": "summary", "partitions": len(partitions), "segments": segments, "batches": batches,

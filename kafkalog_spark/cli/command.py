@@ -1,4 +1,4 @@
-"""Frame of every command: its argument parser, and its exit codes for errors, closed pipes and Ctrl-C."""
+"""Common parts of all commands: the argument parser, and the exit codes for errors, closed pipes and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _json(value: Any, kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"{{{','.join(f'{_key(key)}:{_json(item, kind.item_type)}' for key, item in value)}}}"
     if pa.types.is_list(kind):
-        return f"[{','.join(_json(one, kind.value_type) for one in value)}]"
+        return f"[{','.join(_json(element, kind.value_type) for element in value)}]"
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):

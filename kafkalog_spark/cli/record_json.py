@@ -23,7 +23,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "header
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 """Replacements in a column of texts, in order; values with other control characters are escaped by the json module."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
-_RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
+_RARE_CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
 _C1 = re.compile("[\x7f-\x9f]")
 """Control characters that JSON allows without an escape, but that a terminal executes."""
 JsonColumn = Callable[[pa.RecordBatch], pa.Array]
@@ -43,19 +43,19 @@ def json_lines(
     """
     if not rows.num_rows:
         return b""
-    of = {name: rows.column(name) for name in COLUMNS}
+    columns = {name: rows.column(name) for name in COLUMNS}
     parts = {
         name: (decoded or {}).get(name, lambda rows, name=name: json_text(rows.column(name)))
         for name in ("key", "value")
     }
     return joined(
         [
-            b'{"topic":', json_text(of["topic"].cast(pa.binary())),
-            b',"partition":', numbers(of["partition"]),
-            b',"offset":', numbers(of["offset"]),
-            _timestamps(of["timestamp"], of["timestampType"]),
+            b'{"topic":', json_text(columns["topic"].cast(pa.binary())),
+            b',"partition":', numbers(columns["partition"]),
+            b',"offset":', numbers(columns["offset"]),
+            _timestamps(columns["timestamp"], columns["timestampType"]),
             b',"broker":' + str(node_id).encode(),
-            _headers(of["headers"]),
+            _headers(columns["headers"]),
             b',"key":', parts["key"](rows),
             b',"payload":', parts["value"](rows),
             b"}" + delimiter,
@@ -69,7 +69,7 @@ def json_text(column: pa.Array) -> pa.Array:
     column = column.cast(pa.binary()) if column.type != pa.binary() else column
     try:
         text = column.cast(pa.string())
-        plain = not pc.any(pc.match_substring_regex(text, _RARE)).as_py()
+        plain = not pc.any(pc.match_substring_regex(text, _RARE_CONTROL)).as_py()
     except pa.ArrowInvalid:
         plain = False
     if plain:
@@ -77,11 +77,11 @@ def json_text(column: pa.Array) -> pa.Array:
             for character, escaped in _ESCAPES:
                 text = pc.replace_substring(text, character, escaped)
         return pc.fill_null(concatenated(b'"', text.cast(LARGE), b'"'), pa.scalar(b"null", LARGE))
-    found = [
+    texts = [
         b"null" if value is None else _json_string(value.decode(errors="replace")).encode()
         for value in column.to_pylist()
     ]
-    return pa.array(found, LARGE)
+    return pa.array(texts, LARGE)
 
 
 def json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
@@ -91,7 +91,7 @@ def json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
 
 def escape_c1(text: str) -> str:
     """Escape the control characters that the json module leaves."""
-    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _C1.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _json_value(value: bytes | None) -> bytes:

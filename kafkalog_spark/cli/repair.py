@@ -1,4 +1,4 @@
-"""kafkalog-repair: writes a log directory that a broker can load from the good batches of a damaged one."""
+"""Command kafkalog-repair, which copies the good batches of a damaged log directory to a new one."""
 
 from __future__ import annotations
 
@@ -58,29 +58,33 @@ def parser() -> argparse.ArgumentParser:
 @command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    with Progress(unit=" partitions", desc="repairing") as progress:
-        try:
-            done = itertools.count(1)
-
-            def count(_: object, total: int) -> None:
-                progress.update(next(done), total)
-
-            storage = storage_of(arguments)
-            report: RepairReport | TierReport
-            if arguments.from_tier:
-                dirs = LogDirs.open(arguments.paths, *storage)
-                report = metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=count)
-            else:
-                source = arguments.paths, arguments.to, *storage
-                report = repair_log_dirs(*source, records=arguments.records, on_partition=count)
-        except OSError as error:
-            print(f"kafkalog-repair: {error}", file=sys.stderr)
-            return exit_codes.WRONG_USAGE
+    try:
+        with Progress(unit=" partitions", desc="repairing") as progress:
+            report = _repair(arguments, progress)
+    except OSError as error:
+        print(f"kafkalog-repair: {error}", file=sys.stderr)
+        return exit_codes.WRONG_USAGE
     if arguments.json:
         print(json.dumps(report.as_json(), indent=1))
     else:
         print("\n".join(map(escaped, report.lines())))
     return exit_codes.OK if report.is_whole else exit_codes.FAILED
+
+
+def _repair(arguments: argparse.Namespace, progress: Progress) -> RepairReport | TierReport:
+    """Run the repair that the command line describes. Raises OSError if a file cannot be read or written."""
+    numbers = itertools.count(1)
+
+    def show_partition(_: object, total: int) -> None:
+        progress.update(next(numbers), total)
+
+    storage = storage_of(arguments)
+    if arguments.from_tier:
+        dirs = LogDirs.open(arguments.paths, *storage)
+        return metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=show_partition)
+    return repair_log_dirs(
+        arguments.paths, arguments.to, *storage, records=arguments.records, on_partition=show_partition
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kafkalog-report: writes one HTML file about log directories."""
+"""Command kafkalog-report, which writes an HTML report about log directories."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def parser() -> argparse.ArgumentParser:
 @command("kafkalog-report")
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    made_at = time.time_ns() // 1_000_000
+    created_ms = time.time_ns() // 1_000_000
     try:
-        import vl_convert  # noqa: F401 - fails now, not after everything was read
+        import vl_convert  # noqa: F401 - an import error must occur before the logs are read
 
         from kafkalog_spark.report.page import page
     except ImportError as missing:
@@ -57,12 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
     with Progress(unit="B", unit_scale=True, desc="reading") as progress:
         dirs = LogDirs.open(arguments.paths, *storage_of(arguments))
-        real = os.path.realpath(arguments.output)
-        for source in (root.path for root in dirs.roots if not root.store.remote and arguments.output != "-"):
-            if os.path.commonpath([real, os.path.realpath(source)]) == os.path.realpath(source):
-                what = f"-o {arguments.output} is inside {source}, which must not be changed"
-                raise OptionError(f"{what}: name a file elsewhere")
-        facts = collect(dirs, made_at, progress.step, top_keys=top_keys, check=check)
+        if arguments.output != "-":
+            _check_output(arguments.output, dirs)
+        facts = collect(dirs, created_ms, progress.step, top_keys=top_keys, check=check)
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)
@@ -74,6 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_codes.FAILED
     print(f"{os.path.abspath(arguments.output)}: {len(text) / 1e6:.1f} MB, open it in a browser", file=sys.stderr)
     return exit_codes.OK
+
+
+def _check_output(output: str, dirs: LogDirs) -> None:
+    """Raise OptionError if the output file is inside a log directory."""
+    for root in dirs.roots:
+        if root.store.remote:
+            continue
+        source = os.path.realpath(root.path)
+        if os.path.commonpath([os.path.realpath(output), source]) == source:
+            what = f"-o {output} is inside {root.path}, which must not be changed"
+            raise OptionError(f"{what}: name a file elsewhere")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""kafkalog-schema: infers a schema for the JSON values of a topic from its last records."""
+"""Command kafkalog-schema, which infers a schema for the JSON values of a topic from its last records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_spark.exit_codes import FAILED, OK
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
 from kafkalog_spark.typed.json.avro_schema import avro_of_schema
-from kafkalog_spark.typed.json.infer import json_schema
+from kafkalog_spark.typed.json.infer import infer_schema
 
 _EXAMPLES = (
     ("kafkalog-schema /data/kafka-logs -t orders", "as Spark's DDL"),
@@ -55,12 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise OptionError(f"-n takes a number of records, got {arguments.records}")
     dirs = LogDirs.open(tuple(arguments.paths), *storage_of(arguments))
     sample = _values(dirs, arguments.topic, column, arguments.records)
-    first = next(sample, None)
+    first = next(sample, None)  # outside of the try block: an unknown topic is wrong usage
     try:
-        schema, count, others = json_schema(itertools.chain([first], sample))
-        name = re.sub(r"\W", "_", arguments.topic, flags=re.ASCII)
+        schema, count, others = infer_schema(itertools.chain([first], sample))
         if arguments.format == "avro":
-            text = json.dumps(avro_of_schema(schema, name if not name[:1].isdigit() else f"_{name}"), indent=2)
+            text = json.dumps(avro_of_schema(schema, _avro_name(arguments.topic)), indent=2)
         else:
             text = ddl_of_schema(schema)
     except KafkalogError as error:
@@ -70,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if others:
         print(f"kafkalog-schema: {others} of {count} {column}s are not JSON objects", file=sys.stderr)
     return OK
+
+
+def _avro_name(topic: str) -> str:
+    """Return the topic as a name of an Avro record, which has letters, digits and underscores."""
+    name = re.sub(r"\W", "_", topic, flags=re.ASCII)
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _values(dirs: LogDirs, topic: str, column: str, records: int) -> Iterator[bytes | None]:

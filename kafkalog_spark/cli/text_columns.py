@@ -12,6 +12,10 @@ LARGE = pa.large_binary()
 """Type of composed texts: they may exceed 2 GB even if their columns do not."""
 
 
+HeaderParts = Callable[[pa.Array, pa.Array], Sequence[bytes | pa.Array]]
+"""Function from the names and values of headers to the parts of their text."""
+
+
 def joined(parts: Sequence[bytes | pa.Array], rows: pa.RecordBatch) -> pa.Buffer | bytes:
     """Return the parts of all rows, concatenated row by row. Columns are of type LARGE and without nulls."""
     if not rows.num_rows or not parts:
@@ -40,16 +44,16 @@ def milliseconds(column: pa.Array) -> pa.Array:
     return pa.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000)
 
 
-def header_text(column: pa.Array, one: Callable[[pa.Array, pa.Array], Sequence[bytes | pa.Array]]) -> pa.Array:
+def header_text(column: pa.Array, header_parts: HeaderParts) -> pa.Array:
     """Return headers as text, separated by commas; empty for a record without headers.
 
     Args:
         column: The column `headers`.
-        one: Returns the parts of a header, from columns of names and values (LARGE; values may be null).
+        header_parts: Called with the names and values of all headers, of type LARGE; values may be null.
     """
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     flat = column.flatten()  # only the headers of this slice, and none for nulls
-    parts = one(flat.field(0).cast(LARGE), flat.field(1).cast(LARGE))
+    parts = header_parts(flat.field(0).cast(LARGE), flat.field(1).cast(LARGE))
     text = concatenated(*parts) if len(flat) else pa.array([], LARGE)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), text), pa.scalar(b",", LARGE))

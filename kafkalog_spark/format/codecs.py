@@ -22,7 +22,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class CodecFacts:
-    """What holds for batches that are compressed with a codec.
+    """Properties of a codec.
 
     Attributes:
         levels: None if the codec has none.

@@ -221,9 +221,10 @@ def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> li
         for (base, suffix), name in plain.items()
         if suffix == LOG_SUFFIX and base not in swap_logs and not replaced_from <= base < replaced_to
     }
-    return [
-        SegmentFiles(
-            base, name, *(next((of[base, index] for of in listed if (base, index) in of), None) for index in _INDEXES)
+    segments = []
+    for base, (log, sources) in sorted(logs.items()):
+        indexes = (
+            next((files[base, suffix] for files in sources if (base, suffix) in files), None) for suffix in _INDEXES
         )
-        for base, (name, listed) in sorted(logs.items())
-    ]
+        segments.append(SegmentFiles(base, log, *indexes))
+    return segments

@@ -120,8 +120,8 @@ def search_file(fd: int, entries: int, target: int, field: int) -> tuple[int, in
     Returns:
         (relative offset, position) of the last entry that is not above `target`; (0, 0) without one.
     """
-    low, high, found = 0, entries, (0, 0)
-    block, block_at = b"", 0  # the last steps of the search need no system call each
+    low, high, floor = 0, entries, (0, 0)
+    block, block_at = b"", 0  # one read instead of a system call for each of the last steps
     while low < high:
         if not block and high - low <= _SEARCH_BLOCK:
             block, block_at = os.pread(fd, (high - low) * ENTRY_SIZE, low * ENTRY_SIZE), low
@@ -131,10 +131,10 @@ def search_file(fd: int, entries: int, target: int, field: int) -> tuple[int, in
             data, at = os.pread(fd, ENTRY_SIZE, middle * ENTRY_SIZE), 0
         entry = _ENTRY.unpack_from(data, at) if len(data) >= at + ENTRY_SIZE else (0, 0)
         if entry[0] > 0 and entry[field] <= target:
-            low, found = middle + 1, (entry[0], entry[1])
+            low, floor = middle + 1, (entry[0], entry[1])
         else:
             high = middle
-    return found
+    return floor
 
 
 def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:

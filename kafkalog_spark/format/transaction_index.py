@@ -1,4 +1,4 @@
-"""The transaction index (.txnindex): the aborted transactions whose abort marker lies in the segment.
+"""The transaction index (.txnindex): the aborted transactions whose abort marker is in the segment.
 
 Entry, 34 bytes, big-endian (AbortedTxn): version i16 = 0, producerId i64, firstOffset i64, lastOffset i64 (of the
 marker), lastStableOffset i64 (the LSO when the marker was written). Last offsets rise. The file exists only in
@@ -23,6 +23,7 @@ from kafkalog_spark.format.regular_file import OpenFile, open_regular, read_stat
 ENTRY_SIZE = 34
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
+_HINT = "which transactions were aborted can also be found out by scanning the log"
 
 
 class AbortedTransaction(NamedTuple):
@@ -69,9 +70,6 @@ def parse_transaction_index(data: bytes | bytearray | memoryview, base_offset: i
     if whole != len(data):
         raise CorruptIndex(f"the last entry has {len(data) - whole} of {ENTRY_SIZE} bytes", position=whole, hint=_HINT)
     return transactions
-
-
-_HINT = "which transactions were aborted can also be found out by scanning the log"
 
 
 def _fault(version: int, transaction: AbortedTransaction, previous: int, base_offset: int) -> str | None:

@@ -30,13 +30,13 @@ def read_uvarint(data: memoryview | bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     number = byte & 0x7F
-    for place in range(1, UVARINT_BYTES):
-        byte = data[at + place]
-        number |= (byte & 0x7F) << (7 * place)
+    for index in range(1, UVARINT_BYTES):
+        byte = data[at + index]
+        number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             if number >> 32:
                 break
-            return number, at + place + 1
+            return number, at + index + 1
     raise ValueError("an unsigned varint has more than 32 bits")
 
 

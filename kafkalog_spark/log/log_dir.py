@@ -28,8 +28,8 @@ from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replica_choice import Replicas
 from kafkalog_spark.log.read.roots import Root, expanded_paths
-from kafkalog_spark.log.tiered.remote_names import Layout
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.log.tiered.object_keys import Layout
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS, TierOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class LogDirs:
         cls,
         paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         storage: StorageOptions | None = None,
-        tier: TierOptions = NO_TIER,
+        tier: TierOptions = DEFAULT_TIER_OPTIONS,
     ) -> LogDirs:
         """List log directories, single partition directories, or directories of tiered storage.
 
@@ -93,7 +93,7 @@ class LogDirs:
                 recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
                 remote += recorded.dirs
                 tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
-                locations = recorded.places
+                locations = recorded.locations
             for location in locations:
                 others = local.setdefault((location.topic, location.partition), [])
                 if not any(_same_directory(location, other) for other in others):

@@ -103,9 +103,9 @@ class BatchTotals:
         indices = codecs_of_rows.indices.to_numpy(zero_copy_only=False)
         positions = rows.column("position").to_numpy(zero_copy_only=False)
         for index, codec in enumerate(codecs_of_rows.dictionary.to_pylist()):
-            of = indices == index
+            has_codec = indices == index
             total = self.codecs.setdefault((key[0], codec), facts.CodecTotal(key[0], codec))
-            total.add(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
+            total.add(key[1], segment, positions[has_codec], columns.sizes[has_codec], columns.records[has_codec])
 
     def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
         ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
@@ -136,7 +136,7 @@ def known_extreme(which: Callable[..., int | None], times: Iterable[int | None])
 def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
     """Return half as many segments, by merging each two neighbours."""
     pairs = zip(segments[::2], segments[1::2], strict=False)
-    merged = [_merged(one, other, one.segments + other.segments) for one, other in pairs]
+    merged = [_merged(first, second, first.segments + second.segments) for first, second in pairs]
     return merged + segments[len(merged) * 2 :]
 
 
@@ -145,7 +145,7 @@ class _Columns(NamedTuple):
 
     Attributes:
         bases: Base offsets.
-        nexts: Offsets behind the last ones.
+        nexts: Last offsets plus 1.
         records: Numbers of records.
         first_times: First timestamps in ms, or _NONE.
         last_times: Largest timestamps in ms, or _NONE.

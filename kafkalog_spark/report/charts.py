@@ -53,7 +53,7 @@ def producer_name(producer_id: int, transactional_id: str | None) -> str:
 
 
 def _spec(chart: Any, height: int) -> Spec:
-    # validation would take two thirds of the time
+    # Validation would be most of the time of the report.
     spec: Spec = chart.properties(width="container", height=height).to_dict(validate=False)
     spec.pop("config", None)  # page.js has one for light and one for dark mode
     return spec
@@ -260,13 +260,13 @@ def _producers(facts: Facts) -> Spec | None:
 
 def _lag(facts: Facts) -> Spec | None:
     by_group = Counter[str]()
-    for one in facts.topic_lags:
-        by_group[one.group_id] += one.lag
+    for topic_lag in facts.topic_lags:
+        by_group[topic_lag.group_id] += topic_lag.lag
     bars = {group: bar for bar, group in enumerate(by_group)}
     rows = [
-        {"bar": bars[one.group_id], "name": one.group_id, "topic": one.topic or _OTHERS, "value": one.lag,
-         "label": count_text(by_group[one.group_id])}
-        for one in facts.topic_lags
+        {"bar": bars[topic_lag.group_id], "name": topic_lag.group_id, "topic": topic_lag.topic or _OTHERS,
+         "value": topic_lag.lag, "label": count_text(by_group[topic_lag.group_id])}
+        for topic_lag in facts.topic_lags
     ]  # fmt: skip
     return _bars(rows, "records", [("name", "group"), ("topic", "topic"), ("value", "lag")], "topic")
 

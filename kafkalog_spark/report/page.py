@@ -90,8 +90,8 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str, str]]:
     yield words.size_text(sum(topic.size for topic in facts.topics)), "in .log files", ""
     yield words.short_count(sum(topic.records for topic in facts.topics)), "records", ""
     yield f"{len(facts.topics)} / {words.count_text(len(facts.partitions))}", "topics / partitions", ""
-    starts = [one.first_timestamp for one in facts.topics if one.first_timestamp is not None]
-    ends = [one.last_timestamp for one in facts.topics if one.last_timestamp is not None]
+    starts = [topic.first_timestamp for topic in facts.topics if topic.first_timestamp is not None]
+    ends = [topic.last_timestamp for topic in facts.topics if topic.last_timestamp is not None]
     yield words.duration_text(max(ends) - min(starts)) if starts else words.NOTHING, "from oldest to newest", ""
     lag = sum(group["lag"] or 0 for group in facts.groups)
     yield words.short_count(lag), f"records of lag, {len(facts.groups)} groups", ""
@@ -171,22 +171,32 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
     )
     largest = max((partition.size for partition in partitions), default=0)
     columns: dict[str, Callable[[PartitionTotal], Cell]] = {
-        "partition": lambda of: text(f"{of.topic}-{of.partition}"),
-        "size": lambda of: size(of.size, largest),
-        "records": lambda of: number(of.records),
-        "start": lambda of: number(of.log_start_offset),
-        "end": lambda of: number(of.log_end_offset),
-        "LSO": lambda of: number(of.last_stable_offset),
-        "missing": lambda of: number(of.missing),
-        "oldest": lambda of: time(of.first_timestamp),
-        "newest": lambda of: time(of.last_timestamp),
-        "covers": lambda of: duration(
-            None if of.first_timestamp is None or of.last_timestamp is None else of.last_timestamp - of.first_timestamp
+        "partition": lambda total: text(f"{total.topic}-{total.partition}"),
+        "size": lambda total: size(total.size, largest),
+        "records": lambda total: number(total.records),
+        "start": lambda total: number(total.log_start_offset),
+        "end": lambda total: number(total.log_end_offset),
+        "LSO": lambda total: number(total.last_stable_offset),
+        "missing": lambda total: number(total.missing),
+        "oldest": lambda total: time(total.first_timestamp),
+        "newest": lambda total: time(total.last_timestamp),
+        "covers": lambda total: duration(_time_range(total)),
+        "longest pause": lambda total: duration(total.longest_pause),
+        "damage": lambda total: (
+            mark(words.size_text(total.damaged_bytes), "bad") if total.damaged_bytes else text(None)
         ),
-        "longest pause": lambda of: duration(of.longest_pause),
-        "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
     }
     return html_table(columns, partitions, "partitions", _NO_PARTITIONS, note)
+
+
+def _time_range(total: PartitionTotal) -> int | None:
+    if total.first_timestamp is None or total.last_timestamp is None:
+        return None
+    return total.last_timestamp - total.first_timestamp
+
+
+def _damage(total: PartitionTotal) -> Cell:
+    return mark(words.size_text(total.damaged_bytes), "bad") if total.damaged_bytes else text(None)
 
 
 def _partition(row: Row) -> Cell:

@@ -55,16 +55,16 @@ def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -
     for partition in partitions:
         by_topic.setdefault(partition.topic, []).append(partition)
     result = []
-    for topic, own in by_topic.items():
-        codecs = [of for of in totals.codecs.values() if of.topic == topic]
+    for topic, partitions_of_topic in by_topic.items():
+        codecs = [codec for codec in totals.codecs.values() if codec.topic == topic]
         result.append(
             facts.TopicFacts(
                 topic=topic,
                 internal=is_internal(topic),
-                partitions=len(own),
-                **{name: sum(getattr(partition, name) for partition in own) for name in _SUMMED},
-                first_timestamp=known_extreme(min, (partition.first_timestamp for partition in own)),
-                last_timestamp=known_extreme(max, (partition.last_timestamp for partition in own)),
+                partitions=len(partitions_of_topic),
+                **{name: sum(getattr(partition, name) for partition in partitions_of_topic) for name in _SUMMED},
+                first_timestamp=known_extreme(min, (partition.first_timestamp for partition in partitions_of_topic)),
+                last_timestamp=known_extreme(max, (partition.last_timestamp for partition in partitions_of_topic)),
                 codecs=tuple(sorted(codecs, key=lambda codec: -codec.size)),
             )
         )

@@ -163,7 +163,7 @@ class BucketTarget(SegmentTarget):
             return
         stamper = PieceStamper(segment.base_offset, segment.leader_epoch)
         data = b"".join(self._stamped(segment, stamper))
-        indexes = stamper.indexes()
+        indexes = stamper.build_indexes()
         if not segment.replaces_empty:
             self._put_indexes(segment, indexes)
             self._put_log(segment, data, self.directory.put_if_absent)
@@ -221,7 +221,7 @@ class BucketTarget(SegmentTarget):
         def pieces() -> Iterator[bytearray]:
             stamper = PieceStamper(segment.base_offset, segment.leader_epoch)
             yield from self._stamped(segment, stamper)
-            self._put_indexes(segment, stamper.indexes())
+            self._put_indexes(segment, stamper.build_indexes())
 
         self.directory.step("upload", name)
         self.directory.store.upload(self.directory.path(name), pieces, segment.size)

@@ -32,7 +32,7 @@ from kafkalog_spark.format.regular_file import descriptor, write_all
 from kafkalog_spark.log.read.local_log_dir import partition_dirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow
+from kafkalog_spark.log.write.ordered_windows import OffsetOverflow
 from kafkalog_spark.log.write.segment_restamping import restamp_segment
 from kafkalog_spark.sink.commit_plan import PartitionEnd, assign_offsets, partition_end
 from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment

@@ -73,7 +73,7 @@ class Partitioner:
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
         from kafkalog_spark.kernels.partitioner import choose_slots
-        from kafkalog_spark.log.write.record_encoder import binary_column
+        from kafkalog_spark.log.write.arrow_columns import binary_column
 
         counts = np.array([self._count(topic) for topic in topics], np.int64)
         firsts = np.cumsum(counts) - counts

@@ -70,8 +70,8 @@ class LogDirs(log_dir.LogDirs):
                 wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
                 decoders[column] = format.decoder(format.schema() if wanted is None else wanted)
         columns: Any = options.get("columns", COLUMNS) if request is None else request.columns
-        headers_too = any(getattr(decoder, "headers_too", False) for decoder in decoders.values())
-        add_headers = headers_too and "headers" not in columns
+        needs_headers = any(getattr(decoder, "needs_headers", False) for decoder in decoders.values())
+        add_headers = needs_headers and "headers" not in columns
         if add_headers:
             with_headers = (*columns, "headers")
             if request is None:

@@ -48,7 +48,7 @@ class RecordProjection:
                 decoder = _in_zone(given, columns).decoder(columns)
                 self._decoders[side] = given, decoder
                 scanned[side] = None
-                if getattr(decoder, "headers_too", False):
+                if getattr(decoder, "needs_headers", False):
                     scanned["headers"] = None
                 if given.mode == "FAILFAST":
                     scanned |= dict.fromkeys(_RECORD_ID)

@@ -1,4 +1,4 @@
-"""Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow types and back.
+"""Conversion of Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow schemas and back.
 
 Spark's own parser runs in the JVM, which Python workers cannot call.
 """
@@ -52,10 +52,10 @@ def schema_of_ddl(text: str) -> pa.Schema:
         OptionError: If the text is not valid DDL, has no columns, or uses a type that is not supported.
     """
     tokens = _Tokens(text)
-    if [(kind, token.lower()) for kind, token in tokens.list[:2]] == [("word", "struct"), ("sign", "<")]:
-        fields = list(_type(tokens, 0))
+    if [(kind, token.lower()) for kind, token in tokens.tokens[:2]] == [("word", "struct"), ("sign", "<")]:
+        fields = list(_parse_type(tokens, 0))
     else:
-        fields = _fields(tokens, 0, end=None)
+        fields = _parse_fields(tokens, 0, end=None)
     if tokens.peek()[0] != "end":
         raise tokens.error(f"unexpected '{tokens.peek()[1]}'")
     if not fields:
@@ -65,13 +65,13 @@ def schema_of_ddl(text: str) -> pa.Schema:
 
 def ddl_of_schema(schema: pa.Schema) -> str:
     """Return the DDL of a schema. Names that are not plain identifiers are enclosed in backquotes."""
-    return ", ".join(f"{_quoted_name(field.name)} {ddl_of_type(field.type)}" for field in schema)
+    return ", ".join(f"{_quote_name(field.name)} {ddl_of_type(field.type)}" for field in schema)
 
 
 def ddl_of_type(type_: pa.DataType) -> str:
     """Return Spark's DDL for an Arrow type. Raises OptionError for a type that Spark does not have."""
     if pa.types.is_struct(type_):
-        return f"struct<{', '.join(f'{_quoted_name(field.name)}: {ddl_of_type(field.type)}' for field in type_)}>"
+        return f"struct<{', '.join(f'{_quote_name(field.name)}: {ddl_of_type(field.type)}' for field in type_)}>"
     if pa.types.is_map(type_):
         return f"map<{ddl_of_type(type_.key_type)}, {ddl_of_type(type_.item_type)}>"
     if pa.types.is_list(type_):
@@ -86,15 +86,15 @@ def ddl_of_type(type_: pa.DataType) -> str:
     raise OptionError(f"Spark has no type for the Arrow type {type_}")
 
 
-def map_leaves(type_: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type with `leaf` applied to every type in it that is not nested, except keys of maps."""
+def map_leaves(type_: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type in which `convert` is applied to every type without parts, except keys of maps."""
     if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(map_leaves(field.type, leaf)) for field in type_])
+        return pa.struct([field.with_type(map_leaves(field.type, convert)) for field in type_])
     if pa.types.is_map(type_):
-        return pa.map_(type_.key_type, type_.item_field.with_type(map_leaves(type_.item_type, leaf)))
+        return pa.map_(type_.key_type, type_.item_field.with_type(map_leaves(type_.item_type, convert)))
     if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(map_leaves(type_.value_type, leaf)))
-    return leaf(type_)
+        return pa.list_(type_.value_field.with_type(map_leaves(type_.value_type, convert)))
+    return convert(type_)
 
 
 class _Tokens:
@@ -106,38 +106,40 @@ class _Tokens:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.list: list[tuple[str, str]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self.error(f"'{text[at : at + 20].strip()}' is not a token of a schema")
-            quoted, word, sign, literal = found.groups()
+        self.tokens: list[tuple[str, str]] = []
+        self.next_index = 0
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise self.error(f"'{text[position : position + 20].strip()}' is not a token of a schema")
+            quoted, word, sign, literal = match.groups()
             if quoted is not None:
-                self.list.append(("name", quoted.replace("``", "`")))
+                self.tokens.append(("name", quoted.replace("``", "`")))
             elif literal is not None:
-                self.list.append(("text", literal))
+                self.tokens.append(("text", literal))
             else:
-                self.list.append(("word", word) if word is not None else ("sign", sign))
-            at = found.end()
-        self.at = 0
+                self.tokens.append(("word", word) if word is not None else ("sign", sign))
+            position = match.end()
 
     def error(self, what: str) -> OptionError:
+        """Return an error about the text. what: what is wrong with it."""
         return OptionError(f"schema '{self.text[:200]}': {what}", hint="write it as `id bigint, tags array<string>`")
 
     def peek(self) -> tuple[str, str]:
-        return self.list[self.at] if self.at < len(self.list) else ("end", "")
+        """Return the next token without consuming it."""
+        return self.tokens[self.next_index] if self.next_index < len(self.tokens) else ("end", "")
 
     def next(self) -> tuple[str, str]:
         """Consume and return the next token."""
         token = self.peek()
-        self.at += 1
+        self.next_index += 1
         return token
 
     def accept(self, sign: str) -> bool:
         """Consume the next token if it is this sign; return whether it was."""
         if self.peek() == ("sign", sign):
-            self.at += 1
+            self.next_index += 1
             return True
         return False
 
@@ -145,7 +147,7 @@ class _Tokens:
         """Consume the next token if it is this word, in any case; return whether it was."""
         kind, text = self.peek()
         if kind == "word" and text.lower() == word:
-            self.at += 1
+            self.next_index += 1
             return True
         return False
 
@@ -155,7 +157,8 @@ class _Tokens:
             raise self.error(f"expected '{sign}', got '{self.peek()[1]}'")
 
 
-def _fields(tokens: _Tokens, depth: int, end: str | None) -> list[pa.Field]:
+def _parse_fields(tokens: _Tokens, depth: int, end: str | None) -> list[pa.Field]:
+    """Consume columns and the sign `end` after them; None for the end of the text."""
     fields: list[pa.Field] = []
     while True:
         if end is not None and tokens.accept(end):
@@ -164,7 +167,7 @@ def _fields(tokens: _Tokens, depth: int, end: str | None) -> list[pa.Field]:
         if kind not in ("word", "name"):
             raise tokens.error(f"expected the name of a column, got '{name}'")
         tokens.accept(":")
-        fields.append(pa.field(name, _type(tokens, depth)))
+        fields.append(pa.field(name, _parse_type(tokens, depth)))
         if tokens.accept_word("not") and not tokens.accept_word("null"):
             raise tokens.error("expected NULL after NOT")
         if tokens.accept_word("comment") and tokens.next()[0] != "text":
@@ -175,7 +178,7 @@ def _fields(tokens: _Tokens, depth: int, end: str | None) -> list[pa.Field]:
             return fields
 
 
-def _type(tokens: _Tokens, depth: int) -> pa.DataType:
+def _parse_type(tokens: _Tokens, depth: int) -> pa.DataType:
     if depth > _MAX_DEPTH:
         raise tokens.error(f"nested deeper than {_MAX_DEPTH} levels")
     kind, word = tokens.next()
@@ -186,21 +189,21 @@ def _type(tokens: _Tokens, depth: int) -> pa.DataType:
     if name in _SIMPLE_TYPES:
         return _SIMPLE_TYPES[name]
     if name == "decimal":
-        return _decimal(tokens)
+        return _parse_decimal(tokens)
     if name not in ("array", "map", "struct"):
         raise tokens.error(f"unsupported type '{word}'")
     tokens.expect("<")
     if name == "struct":
-        return pa.struct(_fields(tokens, depth + 1, end=">"))
-    parts = [_type(tokens, depth + 1)]
+        return pa.struct(_parse_fields(tokens, depth + 1, end=">"))
+    parts = [_parse_type(tokens, depth + 1)]
     if name == "map":
         tokens.expect(",")
-        parts.append(_type(tokens, depth + 1))
+        parts.append(_parse_type(tokens, depth + 1))
     tokens.expect(">")
     return pa.map_(*parts) if name == "map" else pa.list_(*parts)
 
 
-def _decimal(tokens: _Tokens) -> pa.DataType:
+def _parse_decimal(tokens: _Tokens) -> pa.DataType:
     precision, scale = 10, 0
     if tokens.accept("("):
         numbers = [tokens.next()[1]]
@@ -215,5 +218,5 @@ def _decimal(tokens: _Tokens) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
-def _quoted_name(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"

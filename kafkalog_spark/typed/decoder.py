@@ -1,12 +1,12 @@
-"""Interfaces of decoders and encoders: binary Arrow arrays to Arrow columns, and back.
+"""Interfaces of decoders, from binary Arrow arrays to Arrow columns, and of encoders, from columns to binary arrays.
 
-Nothing here or in the formats knows Spark or a Kafka log.
+They and the formats depend neither on Spark nor on Kafka logs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ class Decoded(NamedTuple):
         columns: One row per value, with the decoder's schema. A row is null if its value is null.
         bad: bool[n], true for each malformed value; None if all values are well-formed. The row of a malformed value
             contains the fields that could be decoded, or only nulls.
-        why: Return why value i is malformed, as one line that does not repeat the value. Call it for bad values only.
+        why: Function that returns why value i, which must be malformed, is so: one line that does not repeat the value.
     """
 
     columns: pa.StructArray
@@ -39,16 +39,17 @@ class ValueDecoder(Protocol):
 def decode_column(decoder: ValueDecoder, rows: pa.RecordBatch, side: str) -> Decoded:
     """Decode the column `value` or `key` of a batch of records.
 
-    The column `headers` is passed along if the batch has it and the decoder looks for schema IDs in headers
-    (attribute `headers_too`).
+    A decoder with the attribute `needs_headers` also gets the column `headers`, which may contain schema IDs, if the
+    batch has it.
 
     Args:
         decoder: Decoder of the column.
         rows: Records with the columns of the data source.
         side: "value" or "key".
     """
-    headers_too = getattr(decoder, "headers_too", False) and "headers" in rows.schema.names
-    return decoder.decode(rows.column(side), *([rows.column("headers")] if headers_too else []))
+    if getattr(decoder, "needs_headers", False) and "headers" in rows.schema.names:
+        return cast(Any, decoder).decode(rows.column(side), rows.column("headers"))  # type: ignore[no-any-return]
+    return decoder.decode(rows.column(side))
 
 
 class ValueEncoder(Protocol):

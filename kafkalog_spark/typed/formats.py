@@ -1,9 +1,9 @@
-"""The formats of values and keys: their names, their options, and how a query resolves them.
+"""The formats of values and keys: their names, their options, and their resolution for a query.
 
     decoder = ResolvedFormat("json", {"timezone": "UTC"}).decoder(pa.schema([("id", pa.int64())]))
     decoded = decoder.decode(batch["value"])
 
-A format is a module of this package, or an object in a module, that has the attributes of `Format`.
+A format is implemented by a module of this package, or an object in a module, with the attributes of `Format`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
     "string": "kafkalog_spark.typed.string_format",
     "avro": "kafkalog_spark.typed.avro.format",
-    "confluent-avro": "kafkalog_spark.typed.registry.confluent:confluent_avro",
-    "confluent-json": "kafkalog_spark.typed.registry.confluent:confluent_json",
+    "confluent-avro": "kafkalog_spark.typed.registry.confluent_avro:confluent_avro",
+    "confluent-json": "kafkalog_spark.typed.registry.confluent_json:confluent_json",
     "protobuf": "kafkalog_spark.typed.protobuf.format",
-    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent:confluent_protobuf",
+    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent_protobuf:confluent_protobuf",
 }
 """Module or object that implements each format. It is imported on first use."""
 _HINTS = {"csv": "Spark's from_csv reads the column `value`, and to_csv makes it before a write"}
@@ -34,12 +34,12 @@ _HINTS = {"csv": "Spark's from_csv reads the column `value`, and to_csv makes it
 
 @dataclass(frozen=True)
 class SchemaSources:
-    """Where a query's plan finds schemas that are not in the format's options.
+    """Source of the schemas that the options of a format do not contain.
 
     Attributes:
         side: "value" or "key".
         topics: Topics of the read, if the options name them; otherwise empty.
-        records: Return the (key, value) of every record of a topic of the log directory, in order.
+        records: Function that returns the (key, value) of every record of a topic in the log directory, in order.
     """
 
     side: str
@@ -51,7 +51,7 @@ class SchemaSources:
 class ResolvedFormat:
     """Format of values or keys, with the content of the files and the registered schemas that its options name.
 
-    Picklable. The driver resolves it once, so that tasks need no files and few requests to a registry.
+    The driver resolves and pickles it, so that tasks read no files and send few requests to a registry.
 
     Attributes:
         name: Key of `FORMATS`.
@@ -99,24 +99,24 @@ class ResolvedFormat:
         return format_of(self.name).schema(self)
 
     def decoder(self, projection: pa.Schema) -> ValueDecoder:
-        """Return a decoder of these columns. As far as the format allows, it reads no other fields of a value."""
+        """Return a decoder of these columns. It skips other fields of a value as far as the format allows."""
         return format_of(self.name).decoder(self, projection)
 
 
 class Format(Protocol):
     """Interface of a format. The format json has no `encoder`."""
 
-    OPTIONS: tuple[OptionSpec, ...]  # all options of the format, including those that are refused
+    OPTIONS: tuple[OptionSpec, ...]  # including options that kafkalog refuses
 
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Return a decoder. Raises OptionError for an option or column type that the format does not support."""
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-        """Return an encoder of rows with the columns `given`.
+    def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
+        """Return an encoder of rows with the columns `row_schema`.
 
         Args:
-            options: Named as in `ResolvedFormat`.
-            given: Columns of the rows.
+            options: Options of the format by lower-case name, without the prefix `value.` or `key.`.
+            row_schema: Columns of the rows.
 
         Raises:
             OptionError: If the format does not support an option or the type of a column.
@@ -135,18 +135,18 @@ def option_names(name: str) -> frozenset[str]:
     return frozenset(spec.name.lower() for spec in format_of(name).OPTIONS)
 
 
-def check_options(name: str, given: Mapping[str, str]) -> None:
-    """Check that the format `name` has all the given options.
+def check_options(name: str, names_as_written: Mapping[str, str]) -> None:
+    """Check that the format `name` has all options that the user gave.
 
     Args:
         name: Key of `FORMATS`.
-        given: The option names as the user wrote them, by lower-case name.
+        names_as_written: Names of the options as the user wrote them, by lower-case name.
 
     Raises:
         OptionError: If the format does not have one of the options.
     """
     known = option_names(name)
-    for option, written in given.items():
+    for option, written in names_as_written.items():
         if option not in known:
             raise OptionError(
                 f"the format {name} has no option '{option}' ('{written}')",
@@ -155,13 +155,13 @@ def check_options(name: str, given: Mapping[str, str]) -> None:
 
 
 def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints: Mapping[str, str] = _HINTS) -> str:
-    """Return the format that the value of an option names, in lower case.
+    """Return the name of a format that is the value of an option, in lower case.
 
     Args:
         option: Name of the option, for the error.
         text: Value of the option, in any case.
         names: Allowed formats.
-        hints: What to do instead, by the names of formats that are not supported.
+        hints: Hint of the error by the name of a format that is not allowed.
 
     Raises:
         OptionError: If `text` is not one of `names`.
@@ -173,6 +173,6 @@ def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints:
 
 
 def written_format_name(option: str, text: str) -> str:
-    """Return the format that an option of a write names. Like `format_name`, without json, which has no encoder."""
+    """Like `format_name`, for an option of a write. The format json is not allowed, because it has no encoder."""
     hints = {**_HINTS, "json": "write to_json(struct(...)) AS value"}
     return format_name(option, text, [name for name in FORMATS if name != "json"], hints)

@@ -1,4 +1,4 @@
-"""Options that contain a schema or name a local file with one."""
+"""Values of options that contain a schema, or the path of a local file with a schema."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from kafkalog_spark.errors import OptionError
 MAX_FILE_BYTES = 16 << 20
 
 
-def schema_text(option: str, given: str) -> str:
-    """Return the text of a schema.
+def schema_text(option: str, value: str) -> str:
+    """Return the text of the schema that an option contains or names.
 
     Args:
         option: Name of the option, for errors.
-        given: Value of the option: the schema itself if it looks like JSON, otherwise the path of a local file.
+        value: Value of the option: the schema itself if it looks like JSON, otherwise the path of a local file.
 
     Raises:
         OptionError: If the file cannot be read or is too large.
     """
-    if given.lstrip()[:1] in ("{", "[", '"'):
-        return given
-    return file_bytes(option, given).decode("utf-8", "replace")
+    if value.lstrip()[:1] in ("{", "[", '"'):
+        return value
+    return file_bytes(option, value).decode("utf-8", "replace")
 
 
 def file_bytes(option: str, path: str) -> bytes:

@@ -14,7 +14,7 @@ MAX_COLUMNS = 100_000
 
 @contextmanager
 def recursion_bounded(what: str) -> Iterator[None]:
-    """Turn a RecursionError of the block, which walks nested types, into an OptionError about `what`."""
+    """Raise OptionError if the block exceeds Python's recursion limit. what: the schema that it walks."""
     try:
         yield
     except RecursionError:
@@ -28,8 +28,8 @@ def depth_parser(maximum: int, *, strict: bool) -> Parser:
 
     Args:
         maximum: Largest depth that Spark allows.
-        strict: Refuse larger numbers when the option is parsed. Otherwise the caller refuses them if a type is
-            recursive.
+        strict: Whether a larger number is refused when the option is parsed. Otherwise the caller refuses it, and only
+            if a type is recursive.
     """
     expected = f"expected 1 to {maximum}, or 0 or less to refuse recursive schemas"
 

@@ -29,10 +29,12 @@ def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     return StringDecoder(projection)
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     """Return an encoder of one string column. Raises OptionError for any other columns."""
-    if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
-        raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
+    if len(row_schema) != 1 or row_schema.field(0).type not in (pa.string(), pa.large_string()):
+        raise OptionError(
+            f"the format string writes one column of type string, not {', '.join(row_schema.names) or 'none'}"
+        )
     return StringEncoder()
 
 

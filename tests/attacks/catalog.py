@@ -51,12 +51,12 @@ SIXTY_MB = 60_000_000
 
 
 def asked(name: str, title: str, frame: Callable[[str], bytes], **further: object) -> Attack:
-    """An attack that is one request and its answer."""
+    """Return an attack that sends one request and reads its response."""
     return Attack(name, title, lambda target, topic: ask(target, frame(topic)), **further)  # type: ignore[arg-type]
 
 
 def produced(name: str, title: str, batch: Callable[[], bytes], config: Mapping[str, object] = ONE) -> Attack:
-    """An attack that is one batch."""
+    """Return an attack that produces one batch."""
     return asked(name, title, lambda topic: requests.produce(topic, batch()), topic_config=config)
 
 
@@ -100,13 +100,13 @@ def _wait_until_cold(target: Target, topic: str) -> None:
 
 
 def _fetches(topic: str, clients: int, partition_bytes: int) -> list[bytes]:
-    """Fetches of so many clients, spread over the remote segments."""
+    """Return one Fetch per client, spread over the remote segments."""
     offsets = [120 * n // clients for n in range(clients)]
     return [requests.fetch(topic, [0], offset=offset, partition_bytes=partition_bytes) for offset in offsets]
 
 
 def cold(name: str, title: str, tier: Mapping[str, object], run: Callable[[Target, str], object]) -> Attack:
-    """An attack on remote segments."""
+    """Return an attack on remote segments."""
     return Attack(name, title, run, prepare=_make_cold, topic_config=COLD, tier=tier, only_ours=True)
 
 

@@ -35,14 +35,14 @@ class Target:
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
-        """A new connection; reading and writing give up after LIMIT seconds with TimeoutError."""
+        """Open a connection whose reads and writes raise TimeoutError after LIMIT seconds."""
         with socket.create_connection((self.host, self.port), LIMIT) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             yield connection
 
 
 def read_answer(connection: socket.socket) -> bytes:
-    """One response, with its size in front."""
+    """Read one response, including its size prefix."""
     head = connection.recv(4, socket.MSG_WAITALL)
     return head + connection.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
 
@@ -81,7 +81,7 @@ def exchange(connection: socket.socket, frame: bytes) -> int:
 
 
 def crowd(target: Target, frame: bytes, clients: int) -> None:
-    """The same request by so many clients at once."""
+    """Send the same request from `clients` clients at once."""
     together(clients, lambda: ask(target, frame))
 
 
@@ -198,7 +198,7 @@ def polls_and_produces(target: Target, poll: bytes, polls: int, produce: bytes, 
 
 
 def one_by_one(target: Target, frames: Sequence[bytes]) -> None:
-    """Requests on one connection, each after the answer to the one before."""
+    """Send requests on one connection, each after the response to the previous one."""
     with target.connection() as connection:
         for frame in frames:
             if not exchange(connection, frame):

@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     lived: bool
 
     def misses(self, attack: Attack) -> list[str]:
-        """Which bars it misses, in words."""
+        """Return a description of the limits that the outcome exceeds."""
         found = [] if self.lived else ["the process ended"]
         if self.others_ms > OTHERS_WAIT_MS:
             found.append(f"others waited {self.others_ms:.0f} ms of {OTHERS_WAIT_MS}")
@@ -143,7 +143,7 @@ class Besieged:
         self._side.kill()
 
     def close(self) -> None:
-        """End the probe and the broker. Nobody needs what is in it."""
+        """Stop the probe and kill the broker without a clean shutdown: its data is not used again."""
         self._clear()
 
 

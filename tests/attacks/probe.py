@@ -138,7 +138,7 @@ class Memory:
 
 
 def lives(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
+    """Return True if the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
         return not re.search(r"^State:\s*Z", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)

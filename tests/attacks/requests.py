@@ -51,15 +51,15 @@ def array(parts: list[bytes]) -> bytes:
 
 
 def api_versions() -> bytes:
-    """The smallest question there is: ApiVersions 0."""
+    """ApiVersions 0, the smallest request."""
     return framed(API_VERSIONS, 0, b"")
 
 
 def fetch_with_a_lying_tag() -> bytes:
     """Fetch 17 whose partition has the tagged field 0 (a UUID, 16 bytes) with a size that says 60.
 
-    Who believes the size finds a request that ends well; who reads 16 bytes and goes on finds forgotten topics, 2^32-2
-    of them. Java reads 16 bytes and refuses the array.
+    A parser that trusts the size finds a valid request; one that reads 16 bytes and continues finds 2^32-2 forgotten
+    topics. Java reads 16 bytes and refuses the array.
     """
     honest = b"\0" + b"\1" + b"\1" + b"\0"  # no tags of the topic, no forgotten topics, an empty rack, no tags
     lie = b"\0" + uvarint(2**32 - 1)  # no tags of the topic, the forgotten topics

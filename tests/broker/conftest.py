@@ -1,4 +1,4 @@
-"""A directory of a broker that tests of hostile files in several folders start from."""
+"""A log directory that tests of hostile files copy and damage."""
 
 from __future__ import annotations
 

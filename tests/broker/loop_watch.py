@@ -1,4 +1,4 @@
-"""What waits for the disk, or for a thread that does, in the thread of an event loop: nothing may."""
+"""Detection of fsyncs and of waits for flush locks in the thread of an event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_broker.storage.partition import local_log
 
 
 class WatchedLock:
-    """An RLock that says who waits for it."""
+    """An RLock that records the threads which wait for it."""
 
     def __init__(self, told: Callable[[str], None]) -> None:
         self._lock = threading.RLock()

@@ -22,7 +22,7 @@ class ManualClock:
         return self.jump(ms)
 
     def jump(self, ms: int) -> int:
-        """Somebody sets the clock forward by `ms` milliseconds, or back (negative); no time passes."""
+        """Move wall-clock time by `ms` milliseconds (back if negative); monotonic time does not change."""
         self._now_ms += ms
         return self._now_ms
 

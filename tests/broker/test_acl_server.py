@@ -58,7 +58,7 @@ def test_acls_hold_after_a_restart_and_a_denied_request_changes_nothing() -> Non
 
 
 @pytest.mark.end_to_end
-def test_the_principal_of_a_certificate() -> None:
+def test_acl_for_the_principal_of_a_certificate_holds() -> None:
     acls = [allow("alice", "READ", topic="orders")]
     with running_broker(topics={"orders": 1}, security="SSL", users=USERS, acls=acls) as broker:
         assert [seen(broker, user) for user in USERS] == ["none", "topic_authorization_failed"]
@@ -73,6 +73,6 @@ def test_the_principal_of_a_certificate() -> None:
         (lambda: running_broker(acls=[]).__enter__(), "acls need users"),
     ],
 )
-def test_mistakes_are_told(wrong: Any, text: str) -> None:
+def test_invalid_acl_arguments_raise_value_error(wrong: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         wrong()

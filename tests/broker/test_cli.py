@@ -1,4 +1,4 @@
-"""The command line: what it makes of files, overrides and mistakes."""
+"""The command line: property files, overrides and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config(*argv):
     return configuration(parser().parse_args(argv))
 
 
-def test_a_log_directory_is_enough(tmp_path):
+def test_log_directory_is_the_only_required_option(tmp_path):
     made = config("--log-dir", str(tmp_path))
     assert made.log_dirs == (str(tmp_path),)
     assert made.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
@@ -42,11 +42,11 @@ def test_a_log_directory_is_enough(tmp_path):
         (["--host", "localhost", "--port", "0"], "localhost", 0),
     ],
 )
-def test_host_and_port_are_the_listener(argv, host, port, tmp_path):
+def test_host_and_port_set_the_listener(argv, host, port, tmp_path):
     assert config("--log-dir", str(tmp_path), *argv).listeners == (Listener("PLAINTEXT", host, port),)
 
 
-def test_a_file_is_kafkas_and_has_kafkas_defaults(tmp_path):
+def test_property_file_gets_the_defaults_of_kafka(tmp_path):
     file = tmp_path / "server.properties"
     file.write_bytes(b"# Kafka's\nnode.id = 3\nlog.dirs=/data \\\n  ,/more\nlisteners=PLAINTEXT\\://h:9093\n")
     made = config(str(file))
@@ -74,7 +74,7 @@ def test_overrides_win_over_the_file_and_may_hold_equals_signs(tmp_path):
         (["/no/such/server.properties"], "cannot be read: No such file or directory"),
     ],
 )
-def test_a_mistake_ends_with_one_line_that_names_it(argv, said, capsys):
+def test_invalid_option_exits_with_one_line_that_names_it(argv, said, capsys):
     assert main(argv) == WRONG_USAGE
     out, err = capsys.readouterr()
     assert out == ""
@@ -83,7 +83,7 @@ def test_a_mistake_ends_with_one_line_that_names_it(argv, said, capsys):
     assert err.count("\n") == 1
 
 
-def test_a_file_that_java_could_not_read_is_refused_with_its_line(tmp_path):
+def test_property_file_unreadable_by_java_is_refused_with_the_line(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("a=1\nb=\\u12\n")
     with pytest.raises(ConfigError, match="line 2"):
@@ -125,12 +125,12 @@ def test_recovery_logs_its_progress_once_a_second(caplog):
         (LoadProgress(0, 0, 0, 0), 100),
     ],
 )
-def test_recovery_progress_in_percent(progress, percent):
+def test_recovery_progress_is_shown_in_percent(progress, percent):
     assert progress.percent == percent
 
 
-def test_the_command_starts_without_what_only_tests_need():
-    """A fifth of the start in an environment that has hypothesis, as those of brokers for tests do."""
+def test_command_starts_without_packages_of_tests():
+    """An import of hypothesis would be a large part of the start in environments for tests."""
     code = (
         "import contextlib, sys; from kafkalog_broker.__main__ import main; sys.argv[1:] = ['--version']\n"
         "with contextlib.suppress(SystemExit): main()\n"
@@ -142,7 +142,7 @@ def test_the_command_starts_without_what_only_tests_need():
 
 
 def serve_until_directories_fail(monkeypatch, directories, failing):
-    """The exit code of a broker of which some log directories fail, and which is asked to stop if one is left."""
+    """Return the exit code of a broker whose log directories fail; if one is left, the broker is stopped."""
 
     start = Server.start
 
@@ -168,7 +168,7 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
         gc.unfreeze()
 
 
-def test_a_broker_without_a_log_directory_ends_with_status_1(tmp_path, monkeypatch, caplog, capsys):
+def test_broker_without_a_usable_log_directory_exits_with_status_1(tmp_path, monkeypatch, caplog, capsys):
     """Kafka halts, so that whatever supervises it may start it again."""
     directories = [tmp_path / "a", tmp_path / "b"]
     with caplog.at_level("INFO"):
@@ -178,7 +178,7 @@ def test_a_broker_without_a_log_directory_ends_with_status_1(tmp_path, monkeypat
     assert not list(tmp_path.glob("*/.kafka_cleanshutdown"))
 
 
-def test_a_broker_with_a_failed_log_directory_does_not_say_that_it_stopped_cleanly(tmp_path, monkeypatch, caplog):
+def test_broker_with_a_failed_log_directory_does_not_report_a_clean_stop(tmp_path, monkeypatch, caplog):
     directories = [tmp_path / "a", tmp_path / "b"]
     with caplog.at_level("INFO"):
         assert serve_until_directories_fail(monkeypatch, directories, directories[:1]) == OK
@@ -190,7 +190,7 @@ def test_a_broker_with_a_failed_log_directory_does_not_say_that_it_stopped_clean
     assert caplog.messages[-1].startswith("stopped cleanly in ")
 
 
-def test_without_the_extra_the_command_says_which_one_is_missing():
+def test_command_without_the_extra_names_the_missing_extra():
     """kafkalog[spark] installs the command too, and not the packages that only the broker needs."""
     code = "import sys; sys.modules['xxhash'] = None; from kafkalog_broker.__main__ import main; sys.exit(main())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
@@ -201,7 +201,7 @@ def test_without_the_extra_the_command_says_which_one_is_missing():
     assert " 'xxhash>=3.0'" in ran.stderr
 
 
-def test_without_the_extra_metrics_are_refused_in_one_sentence(tmp_path):
+def test_metrics_without_the_extra_are_refused_in_one_sentence(tmp_path):
     code = "import sys; sys.modules['prometheus_client'] = None; from kafkalog_broker.cli import main; sys.exit(main())"
     ran = subprocess.run(
         [sys.executable, "-c", code, "--log-dir", str(tmp_path), "--port", "0", "--metrics", ":0"],
@@ -213,7 +213,7 @@ def test_without_the_extra_metrics_are_refused_in_one_sentence(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_and_tests_make_the_same_event_loop():
+def test_command_and_tests_use_the_same_event_loop():
     made = new_event_loop()
     made.close()
     assert "uvloop" in type(made).__module__
@@ -224,12 +224,12 @@ def test_the_command_and_tests_make_the_same_event_loop():
     ("text", "address"),
     [("127.0.0.1:9404", ("127.0.0.1", 9404)), (":9404", ("127.0.0.1", 9404)), ("[::1]:0", ("::1", 0))],
 )
-def test_where_metrics_are_served(text, address):
+def test_metrics_address_is_parsed(text, address):
     assert parser().parse_args(["--metrics", text]).metrics == address
 
 
 @pytest.mark.parametrize("text", ["9404x", "localhost", "127.0.0.1:65536"])
-def test_what_is_no_address_is_refused(text, capsys):
+def test_invalid_metrics_address_is_refused(text, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["--metrics", text])
     assert "is not HOST:PORT" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def written(directory: Path, how_it_stops: str):
-    """A log with commits, aborts and an open transaction; what read_committed sees of it."""
+    """Write commits, aborts and an open transaction; return the records that read_committed sees."""
     with BrokerInProcess(directory) as broker:
         broker.run(broker.broker.ensure_topic(TOPIC, 1, {}))
         broker.ask(request_entity(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["any"]}, {}))
@@ -95,7 +95,7 @@ def damage(path: Path, how: str) -> None:
     [("cut", "clean stop"), ("flipped", "clean stop"), ("cut", "crash"), ("flipped", "crash"), ("missing", "crash")],
 )
 @pytest.mark.parametrize("suffix", [".txnindex", ".snapshot"])
-def test_damage_does_not_change_what_consumers_read(directory: Path, suffix: str, how: str, stop: str) -> None:
+def test_damaged_files_do_not_change_read_committed_records(directory: Path, suffix: str, how: str, stop: str) -> None:
     before = written(directory, stop)
     assert before[0] > 0
     assert len(before[1]) == 3

@@ -1,4 +1,4 @@
-"""What a broker has loaded that serves small requests without TLS: it starts in a moment and is small."""
+"""Modules loaded by a broker that serves small requests without TLS: they must be few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAVY = ("libllvmlite", "numba", "pyarrow", "cryptography", "prometheus")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at /proc")
-def test_a_start_and_small_requests_load_no_compiler_and_no_cryptography() -> None:
+def test_start_and_small_requests_load_no_compiler_and_no_cryptography() -> None:
     with running_broker() as broker:
         broker.create_topic("orders")
         producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})

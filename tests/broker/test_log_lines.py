@@ -12,12 +12,12 @@ def formatted(message: str, *arguments: object, error: BaseException | None = No
     return LineFormatter().format(logging.LogRecord("kafkalog", logging.INFO, "", 1, message, arguments, exc_info))
 
 
-def test_a_log_line_with_a_name_of_a_client_is_one_line_and_changes_no_terminal() -> None:
+def test_control_characters_of_client_names_are_escaped_in_log_lines() -> None:
     line = formatted("topic %s is not there", "a\nERROR all is lost\x1b[31m\u202e")
     assert line.endswith("INFO topic a\\nERROR all is lost\\x1b[31m\\u202e is not there (kafkalog)")
 
 
-def test_a_traceback_keeps_its_lines_and_changes_no_terminal() -> None:
+def test_traceback_keeps_its_lines_with_control_characters_escaped() -> None:
     try:
         raise ValueError("a\x1b[2J")
     except ValueError as error:

@@ -49,7 +49,7 @@ def produce(broker: BrokerInProcess, topic: str, *, timestamp: int | None = None
     assert int(told.error_code) == 0
 
 
-def test_the_life_of_a_topic_waits_for_no_disk_in_the_loop(broker: BrokerInProcess) -> None:
+def test_topic_creation_use_and_deletion_do_not_block_the_loop(broker: BrokerInProcess) -> None:
     configs = {"flush.messages": "1", "internal.segment.bytes": "1000", "retention.ms": "60000"}
     for _ in range(2):  # the second one has a name that checkpoints speak of
         ask(broker, admin.create(admin.new_topic("orders", 3, configs=configs)))
@@ -79,7 +79,7 @@ def test_producer_ids_are_fetched_ahead_in_a_thread(broker: BrokerInProcess) -> 
     assert [new_producer_id(broker) for _ in range(2 * BLOCK + 10)] == list(range(2 * BLOCK + 10))
 
 
-def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
+def test_topic_deletion_does_not_wait_for_a_flush_in_progress(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, may_end = threading.Event(), threading.Event()
@@ -109,7 +109,7 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
     broker.run(go())
 
 
-def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
+def test_topic_creation_waits_for_the_deletion_of_a_topic_with_its_name(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafkalog_broker.admin.topic_creation import ensure_topic
@@ -142,10 +142,10 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker.run(go(broker.broker))
 
 
-def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
+def test_roll_writes_the_producer_snapshot_in_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
+    """The event loop only copies the list of the 100,000 producers; writing their snapshot would block it."""
     from kafkalog_broker.storage.partition import local_log
     from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 

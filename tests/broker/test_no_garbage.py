@@ -33,7 +33,7 @@ def how_many(kind: type) -> int:
 
 
 @pytest.mark.parametrize("end", [Log.close, Log.discard])
-def test_a_log(end, tmp_path: Path):
+def test_closed_log_is_freed_without_garbage_collection(end, tmp_path: Path):
     before = how_many(Log)
     log = new_log(tmp_path)
     log.append(producer(0), NOW)
@@ -71,5 +71,5 @@ async def connections_left(directory: Path) -> int:
         await server.stop()
 
 
-def test_a_connection(tmp_path: Path):
+def test_closed_connection_is_freed_without_garbage_collection(tmp_path: Path):
     assert asyncio.run(connections_left(tmp_path)) == 0

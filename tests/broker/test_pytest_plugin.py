@@ -1,4 +1,4 @@
-"""The pytest plugin in projects of other people: nothing of it is noticed until its fixture is asked for."""
+"""The pytest plugin in other projects: it has no effect until its fixture is requested."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_pytest(project: Path, *arguments: str, before: str = "pass") -> subproce
 
 
 @pytest.mark.parametrize("place", ["broker.py", "broker/__init__.py"])
-def test_a_project_with_a_broker_of_its_own_is_left_alone_and_nothing_is_imported(tmp_path, place):
+def test_project_with_its_own_broker_fixture_is_unaffected_and_nothing_is_imported(tmp_path, place):
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text("OURS = True\n")
     (tmp_path / "test_project.py").write_text(TEST_OF_A_PROJECT)
@@ -51,14 +51,14 @@ def test_a_project_with_a_broker_of_its_own_is_left_alone_and_nothing_is_importe
     assert "1 passed" in ran.stdout
 
 
-def test_a_project_with_a_broker_of_its_own_can_ask_for_the_fixture(tmp_path):
+def test_project_with_its_own_broker_fixture_can_request_kafkalog_broker(tmp_path):
     (tmp_path / "broker.py").write_text("raise ImportError('not yours')\n")
     (tmp_path / "test_project.py").write_text("def test(kafkalog_broker):\n    assert kafkalog_broker.port\n")
     ran = run_pytest(tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_without_the_extra_the_fixture_says_which_one_is_missing(tmp_path):
+def test_fixture_without_the_extra_names_the_missing_extra(tmp_path):
     (tmp_path / "test_project.py").write_text("def test(kafkalog_broker): pass\n")
     ran = run_pytest(tmp_path, before="sys.modules['xxhash'] = None")
     assert ran.returncode == 1

@@ -1,4 +1,4 @@
-"""A broker with SASL listeners, talked to frame by frame."""
+"""A broker with SASL listeners, tested with single frames."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_who_has_authenticated_is_served(broker: RunningBroker):
+def test_authenticated_client_is_served(broker: RunningBroker):
     with connected(broker) as connection:
         assert len(ask(connection, versions()).api_keys) > 40
         answer = ask(connection, handshake())
@@ -82,7 +82,7 @@ def test_who_has_authenticated_is_served(broker: RunningBroker):
         assert ask(connection, metadata()).brokers
 
 
-def test_a_listener_without_sasl_answers_as_kafka_does(broker: RunningBroker):
+def test_listener_without_sasl_responds_as_kafka(broker: RunningBroker):
     for request in (handshake(), token()):
         assert broker.ask(request).error_code.name == "illegal_sasl_state"
 
@@ -98,7 +98,7 @@ def test_a_listener_without_sasl_answers_as_kafka_does(broker: RunningBroker):
         [handshake(), versions()],
     ],
 )
-def test_nothing_else_is_answered_before(broker: RunningBroker, requests: list[object]):
+def test_requests_before_authentication_are_refused(broker: RunningBroker, requests: list[object]):
     with connected(broker) as connection:
         for request in requests[:-1]:
             ask(connection, request)
@@ -122,7 +122,7 @@ def test_requests_sent_ahead_are_not_handled_after_a_wrong_password(broker: Runn
     assert "alice-secret" not in broker.log()
 
 
-def test_a_mechanism_that_is_not_enabled(broker: RunningBroker):
+def test_disabled_mechanism_is_refused(broker: RunningBroker):
     with connected(broker) as connection:
         answer = ask(connection, handshake("GSSAPI"))
         assert (answer.error_code.name, answer.mechanisms) == (
@@ -132,14 +132,14 @@ def test_a_mechanism_that_is_not_enabled(broker: RunningBroker):
         assert is_closed(connection)
 
 
-def test_a_second_handshake_is_answered_and_is_the_end(broker: RunningBroker):
+def test_second_handshake_is_answered_and_closes_the_connection(broker: RunningBroker):
     with connected(broker) as connection:
         ask(connection, handshake())
         assert ask(connection, handshake()).error_code.name == "illegal_sasl_state"
         assert is_closed(connection)
 
 
-def test_tokens_without_headers_after_the_oldest_handshake(broker: RunningBroker):
+def test_tokens_without_headers_follow_handshake_version_0(broker: RunningBroker):
     for data, good in ((ALICE, True), (b"\0alice\0x", False)):
         with connected(broker) as connection:
             assert ask(connection, HandshakeV0(mechanism="PLAIN")).error_code.name == "none"
@@ -151,7 +151,7 @@ def test_tokens_without_headers_after_the_oldest_handshake(broker: RunningBroker
                 assert is_closed(connection)
 
 
-def test_a_large_frame_of_a_stranger_is_refused(broker: RunningBroker):
+def test_large_frame_before_authentication_is_refused(broker: RunningBroker):
     with connected(broker) as connection:
         connection.sendall(struct.pack(">i", 524_289) + bytes(100))
         assert is_closed(connection)
@@ -201,7 +201,7 @@ def described(broker: RunningBroker, *names: str) -> list[tuple[str, str, list[t
     ]
 
 
-def test_users_of_scram_come_change_survive_a_crash_and_go(tmp_path: Path):
+def test_scram_users_are_added_changed_deleted_and_survive_a_crash(tmp_path: Path):
     with RunningBroker(tmp_path / "data", PROPERTIES) as broker:
         assert logged_in(broker, "carol", "one") == "sasl_authentication_failed"
         assert change(broker, carol="one") == ["none"]
@@ -221,8 +221,8 @@ def test_users_of_scram_come_change_survive_a_crash_and_go(tmp_path: Path):
         assert logged_in(broker, "carol", "two") == "sasl_authentication_failed"
 
 
-def test_a_session_is_renewed_or_ends(tmp_path: Path):
-    """KIP-368. The times are the broker's, so this waits for one of them."""
+def test_session_is_renewed_or_ends(tmp_path: Path):
+    """KIP-368. The broker measures the session lifetime, so the test waits for its end."""
     properties = {**PROPERTIES, "connections.max.reauth.ms": "1200"}
     with RunningBroker(tmp_path / "data", properties) as broker, ExitStack() as connections:
         while True:
@@ -258,7 +258,7 @@ def test_a_session_is_renewed_or_ends(tmp_path: Path):
         assert "its session has expired" in broker.log()
 
 
-def test_frames_of_strangers_break_nothing(broker: RunningBroker):
+def test_damaged_authentication_frames_do_not_affect_the_broker(broker: RunningBroker):
     """Requests of authentication with bytes changed, cut, and in any order."""
     numbers = random.Random(11)
     frames = [frame_of(one) for one in (versions(), handshake(), handshake("SCRAM-SHA-256"), token(), metadata())]
@@ -276,4 +276,4 @@ def test_frames_of_strangers_break_nothing(broker: RunningBroker):
                     break
     assert broker.pid is not None
     assert "Traceback" not in broker.log()
-    test_who_has_authenticated_is_served(broker)
+    test_authenticated_client_is_served(broker)

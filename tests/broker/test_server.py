@@ -1,4 +1,4 @@
-"""What a whole broker does that no part of it does alone."""
+"""Behaviour of a whole broker process."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_network_limits_change_while_the_broker_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafkalog(properties={"max.connections.per.ip.overrides": ""})
-def test_a_limit_that_cannot_be_read_changes_nothing(kafkalog_broker: RunningBroker) -> None:
+def test_invalid_limit_changes_nothing(kafkalog_broker: RunningBroker) -> None:
     with pytest.raises(KafkaException, match="list of address:number"):
         alter_broker(kafkalog_broker, max_connections_per_ip_overrides="127.0.0.1=3")
     assert is_served(kafkalog_broker)
 
 
-def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_path: Path) -> None:
+def test_concurrent_requests_for_an_internal_topic_create_it_once(tmp_path: Path) -> None:
     async def go() -> None:
         properties = {
             "log.dirs": str(tmp_path),
@@ -95,7 +95,7 @@ def test_whoever_asks_for_an_internal_topic_while_it_is_made_waits_for_it(tmp_pa
     asyncio.run(go())
 
 
-def test_what_fails_in_the_background_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_background_work_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         properties = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
         server = await Server.start(BrokerConfig.from_properties(properties))
@@ -107,7 +107,7 @@ def test_what_fails_in_the_background_is_told_in_the_log(tmp_path: Path, caplog:
     assert "work in the background failed: ZeroDivisionError" in caplog.text
 
 
-def test_topics_of_unopened_logs_are_told_with_the_leader_epochs_of_their_files(tmp_path: Path) -> None:
+def test_metadata_of_unopened_logs_has_the_leader_epochs_of_their_files(tmp_path: Path) -> None:
     with running_broker(log_dir=tmp_path / "data", topics={"orders": 3}) as broker:
         broker.stop()
         epochs = tmp_path / "data" / "orders-1" / "leader-epoch-checkpoint"
@@ -211,7 +211,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.__name__)
-def test_a_start_that_fails_leaves_everything_as_it_was(
+def test_failed_start_changes_no_file(
     tmp_path: Path, failure: Callable[..., contextlib.AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
     asyncio.run(go())
 
 
-def test_a_stored_property_that_is_not_allowed_any_more_ends_the_start_and_names_its_file(tmp_path: Path) -> None:
+def test_stored_property_that_is_now_invalid_fails_the_start_and_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     DynamicConfigs([tmp_path / "data"], 1).save({"max.connections": "0"}, {})
     with pytest.raises(ConfigError, match=r"Invalid max\.connections 0.*kafkalog\.broker-configs\.json"):
@@ -281,7 +281,7 @@ def test_catch_up_with_a_slow_disk_returns_after_retention(tmp_path: Path, monke
         assert log.log_start_offset == 1
 
 
-def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
+def test_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
     """Kafka's backlog of 50 is emptied by a thread that does nothing else. Here a round of the loop may come between,
     and TCP tries again after a second where the backlog is full."""
     burst = min(200, socket.SOMAXCONN)
@@ -295,12 +295,12 @@ def test_a_burst_of_connections_waits_in_the_backlog(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "expected"), [({}, max(socket.SOMAXCONN, 50)), ({BACKLOG: "7"}, 7), ({BACKLOG: "50"}, 50)]
 )
-def test_a_backlog_that_somebody_chose_is_taken(properties: dict[str, str], expected: int) -> None:
+def test_configured_backlog_is_used(properties: dict[str, str], expected: int) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "unused", **properties})
     assert backlog(config) == expected
 
 
-def test_a_start_that_is_cancelled_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_start_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began, may_go_on = threading.Event(), threading.Event()
     load = LogManager.load
 

@@ -1,4 +1,4 @@
-"""running_broker and the fixture kafkalog_broker: a broker of one's own, with real clients."""
+"""running_broker and the fixture kafkalog_broker, used with real clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def consume(bootstrap, topic, count):
 
 
 @pytest.mark.kafkalog(properties={"num.partitions": 1}, topics={"orders": {"partitions": 2, "retention.ms": 60_000}})
-def test_the_fixture_serves_clients_with_the_topics_asked_for(kafkalog_broker):  # noqa: F811
+def test_fixture_serves_clients_with_the_requested_topics(kafkalog_broker):  # noqa: F811
     topics = AdminClient({"bootstrap.servers": kafkalog_broker.bootstrap}).list_topics(timeout=120).topics
     assert len(topics["orders"].partitions) == 2
     produce(kafkalog_broker.bootstrap, "payments", b"a", b"b")
@@ -56,7 +56,7 @@ def test_records_survive_a_clean_stop_and_a_crash(tmp_path):
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_temporary_directory_is_removed():
+def test_temporary_directory_is_removed():
     with running_broker() as broker:
         directory = broker.log_dir
         assert (directory / "meta.properties").exists()
@@ -69,14 +69,14 @@ def test_broker_that_cannot_start_reports_the_reason():
         pass
 
 
-def test_a_second_broker_on_the_same_directory_refuses(tmp_path):
+def test_second_broker_on_the_same_directory_is_refused(tmp_path):
     data = tmp_path / "data"
     with running_broker(log_dir=data), pytest.raises(BrokerDied, match=str(data)), running_broker(log_dir=data):
         pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
+def test_signal_stops_the_broker_cleanly(tmp_path, number):
     command = [
         sys.executable,
         "-m",
@@ -107,7 +107,7 @@ def test_a_signal_stops_the_broker_cleanly(tmp_path, number):
         ("SASL_SSL", {"alice": 'a "b" \\ = ; c'}),
     ],
 )
-def test_a_broker_with_security_makes_its_topics_and_lets_its_users_in(security, users):
+def test_broker_with_security_creates_its_topics_and_accepts_its_users(security, users):
     with running_broker(security=security, users=users, topics={"orders": 2}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **broker.client()})
         done = []

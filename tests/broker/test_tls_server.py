@@ -1,4 +1,4 @@
-"""A broker with TLS listeners: served, its certificates changed while it runs, refused where they cannot be read."""
+"""A broker with TLS listeners: requests, certificate changes at run time, and unreadable certificates."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def metadata() -> MetadataRequest:
     return MetadataRequest(topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
 
-def test_each_listener_answers_with_its_own_address(broker: RunningBroker):
+def test_metadata_of_each_listener_has_its_own_address(broker: RunningBroker):
     with secured(broker) as connection:
         (node,) = ask(connection, metadata()).brokers
         assert node.port == broker.ports["SSL"]
@@ -71,7 +71,7 @@ def test_each_listener_answers_with_its_own_address(broker: RunningBroker):
     assert node.port == broker.ports["PLAINTEXT"]
 
 
-def test_a_certificate_is_changed_while_the_broker_runs(broker: RunningBroker, tmp_path: Path):
+def test_certificate_changes_while_the_broker_runs(broker: RunningBroker, tmp_path: Path):
     assert shown(broker) == der(server())
     renewed = authority().issue("localhost", ("localhost", "127.0.0.1"))
     new = pkcs12_file(tmp_path / "new.p12", renewed)
@@ -92,7 +92,7 @@ def test_a_certificate_is_changed_while_the_broker_runs(broker: RunningBroker, t
 
 
 @pytest.mark.parametrize("what", ["password", "name"])
-def test_what_cannot_be_used_changes_nothing(broker: RunningBroker, tmp_path: Path, what: str):
+def test_unusable_certificate_changes_nothing(broker: RunningBroker, tmp_path: Path, what: str):
     if what == "password":
         new = {**pkcs12_file(tmp_path / "new.p12"), "ssl.keystore.password": "SECRET"}
         said = "cannot be read as PKCS12"
@@ -114,7 +114,7 @@ def other_key() -> Issued:
     return Issued(server().chain, authority().issue("x").key)
 
 
-def test_a_broker_whose_keystore_cannot_be_read_does_not_start(tmp_path: Path):
+def test_broker_with_an_unreadable_keystore_does_not_start(tmp_path: Path):
     with pytest.raises(BrokerDied, match="listener SSL: the keystore of the properties: the first certificate is not"):
         RunningBroker(tmp_path / "data", {**LISTENERS, **inline(other_key())}).start()
     pem_file(tmp_path / "a.pem")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.cli import cat
-from kafkalog_spark.cli.cat_options import CatOptions, Start, bounds_of, parse_time_ms, record_predicate
+from kafkalog_spark.cli.cat_options import CatOptions, Start, parse_bounds, parse_time_ms, record_predicate
 from kafkalog_spark.cli.cat_reader import CatReader
 from kafkalog_spark.cli.record_format import RecordFormat
 from kafkalog_spark.cli.record_json import json_text
@@ -61,7 +61,7 @@ def printed(capsysbinary: pytest.CaptureFixture[bytes]) -> Printed:
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUTS))
-def test_what_is_printed_is_what_kcat_printed(golden: Path, printed: Printed, name: str) -> None:
+def test_cat_output_equals_kcats(golden: Path, printed: Printed, name: str) -> None:
     """kcat cuts a header's value at a zero byte, and puts bytes that are not UTF-8 into JSON as they are."""
     said = gzip.decompress((HERE / "kcat-1.7.1" / f"{name}.gz").read_bytes())
     found = printed(golden, *topic_and_arguments(name), *OUTPUTS[name])
@@ -75,7 +75,7 @@ def test_what_is_printed_is_what_kcat_printed(golden: Path, printed: Printed, na
         assert found.replace(b"\x00\xff\x80", b"") == said
 
 
-def test_the_searches_of_a_read_are_options(golden: Path, printed: Printed) -> None:
+def test_search_options_of_a_read_are_arguments(golden: Path, printed: Printed) -> None:
     everything = [row for rows in LogDirs.open(golden).scan("headers", columns=("key", "value", "offset", "headers"))
                   for row in rows.to_pylist()]  # fmt: skip
     key = next(row["key"] for row in everything if row["key"])
@@ -97,7 +97,7 @@ def test_the_searches_of_a_read_are_options(golden: Path, printed: Printed) -> N
         assert 0 < len(wanted) < len(everything)
 
 
-def test_times_count_and_partitions(golden: Path, printed: Printed) -> None:
+def test_timestamp_count_and_partition_arguments_narrow_the_output(golden: Path, printed: Printed) -> None:
     times = {
         row["offset"]: int(row["timestamp"].timestamp() * 1000)
         for rows in LogDirs.open(golden).scan("codec-none", columns=("offset", "timestamp"))
@@ -116,7 +116,7 @@ def test_times_count_and_partitions(golden: Path, printed: Printed) -> None:
     assert printed(golden, "-t", "segments", "-p", "1", "-p", "2", "-o", "-1", "-f", "%p:%o ") == b"1:5999 2:5999 "
 
 
-def test_damage_is_an_error_or_is_passed_over_and_said(tmp_path: Path, printed: Printed) -> None:
+def test_damage_is_an_error_or_is_skipped_with_a_note(tmp_path: Path, printed: Printed) -> None:
     parts = [batch(at, [V2Record(at, TIME + at, None, b"value-%d" % at)]) for at in range(4)]
     bad = bytearray(parts[1])
     bad[-2] ^= 1
@@ -148,14 +148,14 @@ def test_damage_is_an_error_or_is_passed_over_and_said(tmp_path: Path, printed: 
         (["-t", "segments", "--option", "x"], "--option takes NAME=VALUE"),
     ],
 )
-def test_wrong_usage_says_what_would_be_right(golden: Path, printed: Printed, arguments: list[str], said: str) -> None:
+def test_usage_error_names_the_correct_usage(golden: Path, printed: Printed, arguments: list[str], said: str) -> None:
     assert printed(golden, *arguments) == b""
     assert printed.code == 2
     assert printed.err.startswith("kafkalog-cat: ")
     assert said in printed.err
 
 
-def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) -> None:
+def test_path_without_a_log_directory_is_a_usage_error(tmp_path: Path, printed: Printed) -> None:
     assert printed(tmp_path / "nowhere", "-t", "orders") == b""
     assert (printed.code, "does not exist" in printed.err) == (2, True)
 
@@ -165,21 +165,21 @@ def test_unknown_token_is_refused_before_listing(tmp_path: Path, printed: Printe
     assert (printed.code, "no token '%q'" in printed.err) == (2, True)
 
 
-def test_offsets_and_times_as_they_are_said() -> None:
-    assert bounds_of([]) == (Start("beginning"), None)
-    assert bounds_of(["end"]) == (Start("end"), None)
-    assert bounds_of(["-10"]) == (Start("tail", 10), None)
-    assert bounds_of(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
-    assert bounds_of(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
+def test_offset_and_timestamp_arguments_are_parsed() -> None:
+    assert parse_bounds([]) == (Start("beginning"), None)
+    assert parse_bounds(["end"]) == (Start("end"), None)
+    assert parse_bounds(["-10"]) == (Start("tail", 10), None)
+    assert parse_bounds(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
+    assert parse_bounds(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
     assert parse_time_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
-        bounds_of([str(2**64)])
+        parse_bounds([str(2**64)])
     assert record_predicate(None, None, None, None, "a=b=c") == RecordPredicate(header_name=b"a", header_value=b"b=c")
     assert record_predicate(None, None, None, None, "a") == RecordPredicate(header_name=b"a")
     assert record_predicate(None, None, None, None, None) == EVERY_RECORD
 
 
-def test_a_format_reads_only_the_columns_that_it_names() -> None:
+def test_format_reads_only_its_columns() -> None:
     assert RecordFormat.of("%k%K").columns == ("key",)
     assert RecordFormat.of("x").columns == ("offset",)
     assert RecordFormat.of(EVERY_TOKEN).columns == (
@@ -191,7 +191,7 @@ def test_a_format_reads_only_the_columns_that_it_names() -> None:
     assert bytes(RecordFormat.of("%o,").text_of(rows.slice(1, 1))) == b"2,"
 
 
-def test_json_escapes_what_json_must_and_nothing_else() -> None:
+def test_json_escapes_only_what_json_requires() -> None:
     texts = ["plain", "", 'quo"te', "back\\slash", "line\nbreak\x00\x1f\x7f", "käse ключ 🧀"]
     for chosen in (texts, texts[:2], texts[:4], [texts[5]], ['a\n\t\r\\n"\\"', "\b\f"], ['a\n\t\r\\n"\\"']):
         column = pa.array([None, *(text.encode() for text in chosen)], pa.binary())
@@ -200,7 +200,7 @@ def test_json_escapes_what_json_must_and_nothing_else() -> None:
     assert json.loads(json_text(pa.array([b"\xff"], pa.binary()))[0].as_py()) == "\ufffd"
 
 
-def test_messages_without_a_timestamp_have_none(tmp_path: Path, printed: Printed) -> None:
+def test_json_of_messages_without_a_timestamp_omits_it(tmp_path: Path, printed: Printed) -> None:
     data = message_set(0, [LegacyRecord(0, b"k", b"v")])
     root = write_segments(tmp_path, {0: data}).parent
     (line,) = printed(root, "-t", "orders", "-f", "json").splitlines()
@@ -210,10 +210,10 @@ def test_messages_without_a_timestamp_have_none(tmp_path: Path, printed: Printed
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_follow_gives_what_is_written_in_the_meantime(tmp_path: Path) -> None:
+def test_follow_prints_appended_records(tmp_path: Path) -> None:
     first = batch(0, [V2Record(at, TIME + at, None, b"v") for at in range(5)])
     root = write_segments(tmp_path, {0: first}).parent
-    options = CatOptions(("orders",), (), *bounds_of(["-2"]), ScanRequest(()), None, True)
+    options = CatOptions(("orders",), (), *parse_bounds(["-2"]), ScanRequest(()), None, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("partition", "offset"), errors.append, lambda *_: None)
     steps = iter(range(4))
@@ -239,13 +239,13 @@ def test_follow_gives_what_is_written_in_the_meantime(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_follow_stops_at_its_count_and_tells_of_a_truncated_log(tmp_path: Path) -> None:
+def test_follow_stops_at_its_count_and_reports_a_truncated_log(tmp_path: Path) -> None:
     def write(*batches: bytes) -> None:
         write_segments(tmp_path, {0: b"".join(batches)})
 
     one, two, three = (batch(at, [V2Record(at, TIME, None, b"v")]) for at in range(3))
     write(one, two)
-    options = CatOptions(("orders",), (0,), *bounds_of(["end"]), ScanRequest(()), 1, True)
+    options = CatOptions(("orders",), (0,), *parse_bounds(["end"]), ScanRequest(()), 1, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(tmp_path), options, ("offset",), errors.append, lambda *_: None)
     assert list(reader.records()) == []
@@ -264,7 +264,7 @@ def followed(
     root: Path, offset: str, *steps: Callable[[], object], count: int | None = None
 ) -> tuple[list[int], list[str]]:
     """(offsets, what was left out) of --follow; each step is made when there is nothing new."""
-    options = CatOptions(("orders",), (), *bounds_of([offset]), ScanRequest(()), count, True)
+    options = CatOptions(("orders",), (), *parse_bounds([offset]), ScanRequest(()), count, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("offset",), errors.append, lambda *_: None)
     left = iter(steps)
@@ -300,7 +300,7 @@ def test_follow_waits_for_an_offset_that_is_not_written_yet(tmp_path: Path) -> N
 
 @pytest.mark.local_only("it writes to its source")
 @pytest.mark.parametrize("with_ids", [True, False])
-def test_follow_begins_anew_where_the_topic_was_deleted_and_created_again(tmp_path: Path, with_ids: bool) -> None:
+def test_follow_restarts_for_a_recreated_topic(tmp_path: Path, with_ids: bool) -> None:
     def write(topic_id: int, end: int) -> None:
         directory = write_segments(tmp_path, {0: single(*range(end))})
         if with_ids:
@@ -329,7 +329,7 @@ def test_follow_begins_anew_where_the_topic_was_deleted_and_created_again(tmp_pa
         assert (found, errors) == ([5], [])
 
 
-def test_a_pipe_that_is_closed_ends_it_without_a_traceback(golden: Path) -> None:
+def test_closed_pipe_ends_the_command_without_a_traceback(golden: Path) -> None:
     line = f"{sys.executable} -m kafkalog_spark.cli.cat {golden} -t segments | head -n 1"
     ran = subprocess.run(
         ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, timeout=120, check=True
@@ -340,7 +340,7 @@ def test_a_pipe_that_is_closed_ends_it_without_a_traceback(golden: Path) -> None
     assert ran.stderr == ""
 
 
-def test_the_progress_bar_is_for_a_terminal_that_nothing_else_is_printed_to(
+def test_progress_bar_is_shown_only_on_an_otherwise_unused_terminal(
     golden: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Terminal(io.StringIO):
@@ -357,7 +357,7 @@ def test_the_progress_bar_is_for_a_terminal_that_nothing_else_is_printed_to(
     assert "offsets/s" not in seen.getvalue()
 
 
-def test_help_has_examples_that_work(golden: Path, printed: Printed) -> None:
+def test_help_examples_run(golden: Path, printed: Printed) -> None:
     """Each example as it is printed, with a directory and a topic that there are."""
     assert "exit codes: 0" in cat.parser().format_help()
     for line, _ in cat._EXAMPLES:
@@ -368,7 +368,7 @@ def test_help_has_examples_that_work(golden: Path, printed: Printed) -> None:
             assert printed.code == 0, printed.err
 
 
-def test_the_defaults_are_those_of_a_scan(golden: Path, printed: Printed) -> None:
+def test_defaults_equal_those_of_a_scan(golden: Path, printed: Printed) -> None:
     values = [value or b"" for rows in LogDirs.open(golden).scan("transactions", columns=("value",))
               for value in rows.column(0).to_pylist()]  # fmt: skip
     assert printed(golden, "-t", "transactions") == b"".join(value + b"\n" for value in values)
@@ -381,7 +381,7 @@ def test_time_of_fewer_than_six_digits_is_refused() -> None:
         parse_time_ms("2026", "--from")
 
 
-def test_json_has_no_control_characters_and_the_same_values() -> None:
+def test_json_escapes_control_characters_and_keeps_values() -> None:
     """Those that JSON allows as they are, DEL and C1, too: a terminal obeys them."""
     for values in (["a\u009b2J\x7f", "é\u00a0日"], ["\x1b", "\x80 b\u0085"], ["plain", "é"]):
         told = [line.decode() for line in json_text(pa.array([v.encode() for v in values], pa.binary())).to_pylist()]

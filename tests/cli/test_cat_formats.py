@@ -47,7 +47,7 @@ def avro(row: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def test_avro_values_as_json_and_what_is_none_as_a_string(tmp_path: Path, printed: Any) -> None:
+def test_avro_values_are_printed_as_json_and_malformed_ones_as_strings(tmp_path: Path, printed: Any) -> None:
     from decimal import Decimal
 
     good: list[dict[str, Any]] = [
@@ -70,14 +70,14 @@ def test_avro_values_as_json_and_what_is_none_as_a_string(tmp_path: Path, printe
     assert [line["key"] for line in lines] == [{"n": 7, "k": None}] * 5
 
 
-def test_no_control_characters(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_control_characters_of_values_are_escaped(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     append(tmp_path, "names", 0, ['{"a":"a\u009b\x7f","b":1}'])
     given = ["-s", "value=json", "--option", "value.schema=a string, b int"]
     assert not cat.main([str(tmp_path), "-t", "names", "-f", "json", *given])
     assert rb'"payload":{"a":"a\u009b\u007f","b":1}' in capsysbinary.readouterr().out
 
 
-def test_every_type_as_json(tmp_path: Path, printed: Any) -> None:
+def test_every_type_is_printed_as_json(tmp_path: Path, printed: Any) -> None:
     """Also dates and timestamps of years that Python's have not, and numbers that JSON has not."""
     schema = (
         "b binary, d date, t timestamp, l array<timestamp_ntz>, p decimal(38,2), f array<float>, "
@@ -101,14 +101,14 @@ def test_every_type_as_json(tmp_path: Path, printed: Any) -> None:
     ]  # fmt: skip
 
 
-def test_schemas_of_the_registrys_topic_in_the_directory(printed: Any) -> None:
+def test_schemas_are_read_from_the_registrys_topic_in_the_directory(printed: Any) -> None:
     """Written by confluent-kafka's AvroSerializer into a real Kafka."""
     lines = printed(REGISTERED, "-t", "orders", "-s", "value=confluent-avro")
     expected = [{"id": v["id"], "user": v.get("user"), "amount": v.get("amount", 0.5)} for _, v in ORDERS]
     assert [line["payload"] for line in lines] == expected
 
 
-def test_protobuf_values(tmp_path: Path, printed: Any) -> None:
+def test_protobuf_values_are_printed_as_json(tmp_path: Path, printed: Any) -> None:
     from google.protobuf import descriptor_pb2
 
     described = descriptor_pb2.FileDescriptorSet()
@@ -134,5 +134,5 @@ def test_protobuf_values(tmp_path: Path, printed: Any) -> None:
         (["--option", "value.schema=a int"], "requires -s value=FORMAT"),
     ],
 )
-def test_wrong_usage_says_what_would_be_right(printed: Any, arguments: list[str], said: str) -> None:
+def test_usage_error_names_the_correct_usage(printed: Any, arguments: list[str], said: str) -> None:
     assert said in printed(REGISTERED, "-t", "orders", *arguments)

@@ -1,4 +1,4 @@
-"""How commands end, and what their help says."""
+"""Exit codes, error output and help of commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_help_has_examples_and_exit_codes(parser: Callable[[], argparse.Argument
 
 
 @pytest.mark.parametrize("main", [cat.main, check.main, repair.main, report.main])
-def test_help_is_no_error_and_a_wrong_line_is_2(main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_exits_with_0_and_a_usage_error_with_2(
+    main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     for arguments, code in ((["--help"], 0), (["--nonsense"], 2)):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
@@ -38,7 +40,7 @@ def test_help_is_no_error_and_a_wrong_line_is_2(main: Callable[..., int], capsys
     assert "usage: kafkalog-" in capsys.readouterr().out
 
 
-def test_a_full_disk_under_stdout_is_one_line(tmp_path: Path) -> None:
+def test_full_disk_under_stdout_is_reported_in_one_line(tmp_path: Path) -> None:
     write_segments(tmp_path, {0: batch(0, [V2Record(0, TIME, None, b"v")])})
     with open("/dev/full", "wb") as full:
         ran = subprocess.run(
@@ -53,7 +55,7 @@ def test_a_full_disk_under_stdout_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["kafkalog_spark.cli.cat", "kafkalog_broker", "kafkalog_broker.mirror"])
-def test_help_that_cannot_be_written_is_no_success(module: str) -> None:
+def test_help_that_cannot_be_written_exits_with_an_error(module: str) -> None:
     with open("/dev/full", "wb") as full:
         ran = subprocess.run(
             [sys.executable, "-m", module, "--help"],
@@ -63,7 +65,7 @@ def test_help_that_cannot_be_written_is_no_success(module: str) -> None:
     assert re.fullmatch(r"kafkalog-\w+: stdout cannot be written: No space left on device\n", ran.stderr)
 
 
-def test_an_option_of_a_repair_is_one_of_stores_or_wrong_usage(
+def test_repair_option_that_is_no_storage_option_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_segments(tmp_path / "old", {0: batch(0, [V2Record(0, TIME, None, b"v")])})
@@ -73,7 +75,7 @@ def test_an_option_of_a_repair_is_one_of_stores_or_wrong_usage(
     assert repair.main([*arguments, "fs.s3a.endpoint=http://127.0.0.1:1"]) == 0
 
 
-def test_any_other_failure_of_the_system_is_not_said_to_be_of_stdout() -> None:
+def test_other_os_errors_are_not_reported_as_errors_of_stdout() -> None:
     @command("kafkalog-test")
     def main(argv: object = None) -> int:
         raise PermissionError(errno.EACCES, "no", "file")
@@ -82,7 +84,7 @@ def test_any_other_failure_of_the_system_is_not_said_to_be_of_stdout() -> None:
         main([])
 
 
-def test_names_of_files_change_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_file_names_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """ESC, a C1 control character, a byte that is not UTF-8: in the name of a log directory, and of a file in it."""
     name = os.fsdecode("lo\x1b[31m\u009b2J".encode() + b"\xff")
     broken = batch(0, [V2Record(0, TIME, None, b"v" * 20)])
@@ -109,7 +111,7 @@ def test_names_of_files_change_no_terminal(tmp_path: Path, capsys: pytest.Captur
     assert str(KafkalogError("käse 日本")) == "käse 日本"
 
 
-def test_a_reader_that_goes_away_and_ctrl_c_end_a_command_without_a_traceback(
+def test_closed_pipe_and_ctrl_c_end_commands_without_a_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended_by(error: type[BaseException]) -> int:

@@ -98,7 +98,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of what was read of files as a whole."""
+    """Collect the sizes of files that are read as a whole."""
     read: list[int] = []
 
     def counted(path: str, most: int) -> bytes:
@@ -115,7 +115,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", FILES)
-def test_every_command_ends(
+def test_every_command_ends_on_hostile_files(
     name: str, kind: str, command: str, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str],
     bytes_read: list[int],
 ) -> None:  # fmt: skip
@@ -142,7 +142,7 @@ def test_every_command_ends(
         assert not (tmp_path / "repaired" / name).exists()
 
 
-def test_no_segment_of_more_bytes_than_kafka_has_is_read(root: Path) -> None:
+def test_segment_larger_than_kafkas_maximum_is_refused(root: Path) -> None:
     path = root / LAST_LOG
     with open(path, "r+b") as file:
         file.truncate(1 << 40)
@@ -150,7 +150,7 @@ def test_no_segment_of_more_bytes_than_kafka_has_is_read(root: Path) -> None:
         list(LogDirs.open(root).scan("orders"))
 
 
-def test_a_directory_with_nothing_but_names_like_those_of_partitions_is_refused(
+def test_directory_with_only_partition_like_names_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "build-12" / "src").mkdir(parents=True)
@@ -171,7 +171,7 @@ def test_offset_past_the_end_is_reported(root: Path, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().err == ""
 
 
-def test_links_out_of_the_source_are_not_copied(root: Path, tmp_path: Path) -> None:
+def test_links_leading_out_of_the_source_are_not_copied(root: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (root / "__cluster_metadata-0" / "quorum-state").write_text("{}")
     (root / "__cluster_metadata-0" / "secret").symlink_to(tmp_path / "secret")
@@ -186,7 +186,7 @@ def test_links_out_of_the_source_are_not_copied(root: Path, tmp_path: Path) -> N
     assert any("is not copied: it is not a directory, or a symbolic link" in note for note in made.notes)
 
 
-def test_keys_of_a_topic_are_counted_past_a_batch_that_cannot_be_read(root: Path, tmp_path: Path) -> None:
+def test_key_counts_skip_an_undecodable_batch(root: Path, tmp_path: Path) -> None:
     """Under a valid CRC, at the end of the log: nothing follows to go on with."""
     (root / LAST_LOG).write_bytes(AFTER + sealed(UNREADABLE))
     dirs = LogDirs.open(root)

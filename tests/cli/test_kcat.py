@@ -39,7 +39,7 @@ def kcat(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUTS))
-def test_the_same_records_look_the_same(
+def test_cat_output_equals_kcats_over_the_broker(
     name: str, golden: Path, kcat: Callable[..., bytes], capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     said = kcat(*topic_and_arguments(name), *for_kcat(OUTPUTS[name]))

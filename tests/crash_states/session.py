@@ -9,7 +9,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.control_record import transaction_end
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import read_records
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.crash_states.broker_thread import Answer, BrokerThread, Client
 from tests.crash_states.ledger import NEVER, Ledger, Partition, SentBatch, SentTransaction, Trim
 from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch
@@ -350,7 +350,7 @@ def parse_records(data: bytes, first: int = 0) -> tuple[list[FetchedRecord], int
     The cleaner may leave batches without records. Raises CorruptBatch.
     """
     found, following = [], first
-    for encoded in batches_of(_whole(data)):
+    for encoded in split_batches(_whole(data)):
         header = encoded.header
         ended = transaction_end(encoded.data) if header.is_control else None
         marker = None if ended is None else ended[0]

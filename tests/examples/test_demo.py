@@ -39,23 +39,25 @@ class Step:
 @pytest.mark.parametrize("failures", [0, 1])
 def test_step_whose_python_did_not_start_in_time_runs_once_again(demo: Any, failures: int) -> None:
     step = Step(failures)
-    demo.patiently(step)
+    demo.with_one_retry(step)
     assert step.runs == failures + 1
 
 
 def test_step_whose_python_did_not_start_twice_ends_with_one_sentence(demo: Any) -> None:
     step = Step(2)
     with pytest.raises(SystemExit) as ended:
-        demo.patiently(step)
+        demo.with_one_retry(step)
     assert step.runs == 2
-    assert str(ended.value).startswith("The machine took more than 10 s, twice, to start a Python process for Spark")
+    assert str(ended.value).startswith(
+        "A Python worker of Spark did not start within 10 s, which is a fixed limit, in two attempts"
+    )
     assert "\n" not in str(ended.value)
 
 
 def test_step_that_fails_otherwise_is_not_run_again(demo: Any) -> None:
     step = Step(1, "something else")
     with pytest.raises(RuntimeError, match="something else"):
-        demo.patiently(step)
+        demo.with_one_retry(step)
     assert step.runs == 1
 
 

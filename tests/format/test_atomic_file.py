@@ -13,7 +13,7 @@ from kafkalog_spark.format.regular_file import NotRegularFile, open_regular
 from tests.log.helpers.sync_watch import SyncWatch
 
 
-def test_the_whole_content_is_replaced(tmp_path):
+def test_replace_file_replaces_the_whole_content(tmp_path):
     path = tmp_path / "state"
     replace_file(path, b"a long first content")
     replace_file(path, b"short")
@@ -21,7 +21,7 @@ def test_the_whole_content_is_replaced(tmp_path):
     assert os.listdir(tmp_path) == ["state"]
 
 
-def test_a_left_over_temporary_file_does_no_harm(tmp_path):
+def test_leftover_temporary_file_is_overwritten(tmp_path):
     (tmp_path / "state.tmp").write_bytes(b"torn by a crash, and longer than what comes")
     replace_file(tmp_path / "state", b"new")
     assert (tmp_path / "state").read_bytes() == b"new"
@@ -30,7 +30,7 @@ def test_a_left_over_temporary_file_does_no_harm(tmp_path):
 
 @pytest.mark.parametrize("left_over", ["state", "state.tmp"])
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "directory"])
-def test_replace_file_replaces_whatever_has_its_names_and_writes_into_no_other_file(tmp_path, left_over, kind):
+def test_replace_file_never_writes_through_a_link(tmp_path, left_over, kind):
     (tmp_path / "dir").mkdir()
     other, name = tmp_path / "other", tmp_path / "dir" / left_over
     other.write_bytes(b"of somebody else")
@@ -81,7 +81,7 @@ def _recorded(monkeypatch, path, sync):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="file names of descriptors come from /proc")
-def test_the_content_is_on_disk_before_the_rename_and_the_rename_on_return(tmp_path, monkeypatch):
+def test_content_is_synced_before_the_rename_and_the_rename_before_return(tmp_path, monkeypatch):
     assert _recorded(monkeypatch, tmp_path / "state", sync=True) == [
         ("fsync", "state.tmp", b"content"),
         ("rename", "state.tmp", "state"),
@@ -90,11 +90,11 @@ def test_the_content_is_on_disk_before_the_rename_and_the_rename_on_return(tmp_p
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="file names of descriptors come from /proc")
-def test_without_sync_only_the_rename_is_left(tmp_path, monkeypatch):
+def test_no_sync_replaces_by_rename_without_fsync(tmp_path, monkeypatch):
     assert _recorded(monkeypatch, tmp_path / "state", sync=False) == [("rename", "state.tmp", "state")]
 
 
-def test_when_the_disk_refuses_the_old_content_stays(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_content(tmp_path, monkeypatch):
     path = tmp_path / "state"
     replace_file(path, b"old")
 
@@ -108,14 +108,14 @@ def test_when_the_disk_refuses_the_old_content_stays(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["state"]
 
 
-def test_a_missing_directory_is_an_error(tmp_path):
+def test_missing_directory_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         replace_file(tmp_path / "missing" / "state", b"x")
     with pytest.raises(FileNotFoundError):
         fsync_directory(tmp_path / "missing")
 
 
-def test_make_directories_puts_the_name_of_each_new_directory_on_disk(tmp_path, monkeypatch):
+def test_make_directories_syncs_the_name_of_each_new_directory(tmp_path, monkeypatch):
     watch = SyncWatch(monkeypatch)
     make_directories(tmp_path / "a" / "b")
     make_directories(tmp_path / "a" / "b")
@@ -125,7 +125,7 @@ def test_make_directories_puts_the_name_of_each_new_directory_on_disk(tmp_path, 
         make_directories(tmp_path / "file")
 
 
-def test_fsync_tree_puts_all_files_and_names_on_disk(tmp_path, monkeypatch):
+def test_fsync_tree_syncs_all_files_and_names(tmp_path, monkeypatch):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").write_bytes(b"x")
     (tmp_path / "link").symlink_to("nowhere")
@@ -136,7 +136,7 @@ def test_fsync_tree_puts_all_files_and_names_on_disk(tmp_path, monkeypatch):
             if not watch.is_synced(path)] == []  # fmt: skip
 
 
-def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
+def test_link_with_the_temporary_name_is_not_followed(tmp_path):
     victim, target = tmp_path / "victim", tmp_path / "checkpoint"
     victim.write_bytes(b"untouched")
     target.with_name("checkpoint.tmp").symlink_to(victim)

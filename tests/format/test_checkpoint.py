@@ -61,7 +61,7 @@ def test_rewriting_a_leader_epoch_checkpoint_gives_the_same_bytes(path, tmp_path
 
 
 @pytest.mark.parametrize("log", golden_data.golden_logs(crashed=False), ids=str)
-def test_the_golden_checkpoints_say_what_the_consumers_saw(log):
+def test_golden_checkpoints_agree_with_kafkas_consumers(log):
     root = log.directory.parent
     key = (log.topic, log.partition)
     assert read_offset_checkpoint(root / HIGH_WATERMARK_CHECKPOINT)[key] == log.high_watermark
@@ -72,7 +72,7 @@ def test_the_golden_checkpoints_say_what_the_consumers_saw(log):
 
 
 @pytest.mark.parametrize("log", golden_data.golden_logs(golden_data.KAFKA_4_3, crashed=False), ids=str)
-def test_the_golden_leader_epochs_are_those_in_the_batches(log):
+def test_golden_leader_epochs_equal_those_in_the_batches(log):
     first: dict[int, int] = {}
     for path in log.segments():
         for batch in log.batches(path):
@@ -84,17 +84,17 @@ def test_the_golden_leader_epochs_are_those_in_the_batches(log):
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0", b"0\n0\n", b"0\n0"])
-def test_a_file_without_entries_is_empty(data):
+def test_file_without_entries_is_empty(data):
     assert parse_offset_checkpoint(data) == {}
     assert parse_leader_epochs(data) == []
 
 
-def test_a_missing_file_is_empty(tmp_path):
+def test_missing_file_is_empty(tmp_path):
     assert read_offset_checkpoint(tmp_path / "none") == {}
     assert read_leader_epochs(tmp_path / "none") == []
 
 
-def test_lines_may_be_read_that_a_text_editor_has_touched():
+def test_checkpoint_edited_with_a_text_editor_is_read():
     assert parse_offset_checkpoint(b"0\r\n1\r\norders \t 3  7") == {("orders", 3): 7}
 
 
@@ -120,7 +120,7 @@ def test_lines_may_be_read_that_a_text_editor_has_touched():
         (b"0\n5\n", "line 2 announces 5 entries, but 0 follow", None),
     ],
 )
-def test_damage_is_an_error_with_its_line(data, text, position, tmp_path):
+def test_damaged_checkpoint_is_an_error_with_its_line(data, text, position, tmp_path):
     path = tmp_path / HIGH_WATERMARK_CHECKPOINT
     path.write_bytes(data)
     with pytest.raises(CorruptFile, match=text) as caught:
@@ -129,7 +129,7 @@ def test_damage_is_an_error_with_its_line(data, text, position, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"0\n1\n5\n", b"0\n1\n5 6 7\n", b"0\n1\n2147483648 0\n", b"0\n1\nfive 6\n"])
-def test_a_damaged_leader_epoch_is_an_error_with_its_line(data, tmp_path):
+def test_damaged_leader_epoch_is_an_error_with_its_line(data, tmp_path):
     path = tmp_path / LEADER_EPOCH_CHECKPOINT
     path.write_bytes(data)
     with pytest.raises(CorruptFile, match=r"line 3 is .*expected 'epoch startOffset'") as caught:
@@ -137,7 +137,7 @@ def test_a_damaged_leader_epoch_is_an_error_with_its_line(data, tmp_path):
     assert caught.value.path == str(path)
 
 
-def test_another_version_is_not_guessed_at(tmp_path):
+def test_unknown_version_is_an_error(tmp_path):
     path = tmp_path / LEADER_EPOCH_CHECKPOINT
     path.write_bytes(b"1\n1\n5 6\n")
     for read in (read_leader_epochs, read_offset_checkpoint):
@@ -146,7 +146,7 @@ def test_another_version_is_not_guessed_at(tmp_path):
         assert caught.value.path == str(path)
 
 
-def test_any_damage_gives_entries_or_our_error():
+def test_any_damage_gives_entries_or_a_kafkalog_error():
     for parse, data in (
         (parse_offset_checkpoint, b"0\n2\norders-eu 12 345\na.b_c 0 9223372036854775807\n"),
         (parse_leader_epochs, b"0\n2\n0 0\n17 12345\n"),
@@ -156,7 +156,7 @@ def test_any_damage_gives_entries_or_our_error():
                 parse(bytes_)
 
 
-def test_a_file_cut_anywhere_before_its_last_number_is_noticed():
+def test_file_cut_before_its_last_number_is_an_error():
     data = b"0\n2\norders 12 345\na 0 7\n"
     for size in range(3, len(data) - 2):
         with pytest.raises(CorruptFile):
@@ -164,7 +164,7 @@ def test_a_file_cut_anywhere_before_its_last_number_is_noticed():
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_give_entries_or_our_error(data):
+def test_any_bytes_give_entries_or_a_kafkalog_error(data):
     for parse in (parse_offset_checkpoint, parse_leader_epochs):
         with contextlib.suppress(KafkalogError):
             parse(data)
@@ -175,11 +175,11 @@ I64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.dictionaries(st.tuples(TOPICS, st.integers(0, 2**31 - 1)), I64))
-def test_every_offset_checkpoint_is_read_back_in_order(offsets):
+def test_offset_checkpoint_round_trips_in_order(offsets):
     read = parse_offset_checkpoint(format_offset_checkpoint(offsets))
     assert list(read.items()) == list(offsets.items())
 
 
 @given(st.lists(st.tuples(st.integers(-1, 2**31 - 1), I64)))
-def test_every_leader_epoch_checkpoint_is_read_back(epochs):
+def test_leader_epoch_checkpoint_round_trips(epochs):
     assert parse_leader_epochs(format_leader_epochs(epochs)) == epochs

@@ -61,7 +61,7 @@ def _decoded(data: bytes, at: int, kind: str, printed: str) -> str:
 
 
 @pytest.mark.parametrize("example", HEX_EXAMPLES)
-def test_a_hex_example_is_what_kafka_wrote_and_its_table_is_true(example: re.Match[str]) -> None:
+def test_hex_example_equals_kafkas_bytes_and_its_table(example: re.Match[str]) -> None:
     data, at = (GOLDEN / example["path"]).read_bytes(), int(example["at"])
     shown = bytes.fromhex("".join(line[10:] for line in example["lines"].splitlines()))
     assert shown == data[at : at + len(shown)]
@@ -76,7 +76,7 @@ def test_a_hex_example_is_what_kafka_wrote_and_its_table_is_true(example: re.Mat
 
 
 @pytest.mark.parametrize("example", TEXT_EXAMPLES)
-def test_a_text_example_is_what_kafka_wrote(example: re.Match[str]) -> None:
+def test_text_example_equals_kafkas_file(example: re.Match[str]) -> None:
     assert example["text"].strip() == (GOLDEN / example["path"]).read_text(encoding="utf-8").strip()
 
 
@@ -89,7 +89,7 @@ def _of(page: str, number: int = 0) -> tuple[bytes, dict[str, str]]:
     return (GOLDEN / example["path"]).read_bytes(), values
 
 
-def test_our_parsers_read_the_batch_that_is_shown() -> None:
+def test_batch_example_is_parsed() -> None:
     data, shown = _of("record-batch.md")
     header = parse_header(data, 0, 0)
     check_crc(header, data[: header.size])
@@ -99,14 +99,14 @@ def test_our_parsers_read_the_batch_that_is_shown() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["magic 1", "magic 0"])
-def test_our_parsers_read_the_messages_that_are_shown(number: int) -> None:
+def test_message_examples_are_parsed(number: int) -> None:
     data, shown = _of("message-set.md", number)
     header = parse_header(data, 0, 0)
     check_crc(header, data[: header.size])
     assert (header.magic, header.size) == (int(shown["magic"]), int(shown["messageSize"]) + 12)
 
 
-def test_our_parsers_read_the_index_entries_that_are_shown() -> None:
+def test_index_examples_are_parsed() -> None:
     data, shown = _of("offset-index.md")
     first = parse_offset_index(data, 600)
     assert (first.offsets[0], first.positions[0]) == (600 + int(shown["relativeOffset"]), int(shown["position"]))
@@ -125,7 +125,7 @@ def test_our_parsers_read_the_index_entries_that_are_shown() -> None:
     assert tuple(entries[0]) == tuple(int(shown[name]) for name in names)
 
 
-def test_our_parsers_read_the_text_files_that_are_shown() -> None:
+def test_text_file_examples_are_parsed() -> None:
     parsers = {
         "cleaner-offset-checkpoint": parse_offset_checkpoint,
         "leader-epoch-checkpoint": parse_leader_epochs,
@@ -140,7 +140,7 @@ def test_our_parsers_read_the_text_files_that_are_shown() -> None:
     assert all(read.values())
 
 
-def test_the_names_that_are_shown_mean_what_their_page_says() -> None:
+def test_name_examples_are_parsed() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", (PAGES / "names.md").read_text(encoding="utf-8"), re.MULTILINE)
     kinds = {kind.name for kind in DirKind}
     directories = [(name, text.rpartition(": ")[2]) for name, text in rows if text.rpartition(": ")[2] in kinds]
@@ -153,6 +153,6 @@ def test_the_names_that_are_shown_mean_what_their_page_says() -> None:
     assert {getattr(parse_segment_file(name), "base_offset", None) for name in files} == {600}
 
 
-def test_every_page_is_in_the_table_of_contents() -> None:
+def test_table_of_contents_lists_every_page() -> None:
     listed = set(re.findall(r"\]\((\S+\.md)\)", (PAGES / "README.md").read_text(encoding="utf-8")))
     assert listed == {page.name for page in PAGES.glob("*.md")} - {"README.md"}

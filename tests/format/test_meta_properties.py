@@ -33,14 +33,14 @@ def _date_in(data: bytes) -> datetime.datetime:
 
 
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: "/".join(path.parts[-3:-1]))
-def test_writing_what_was_read_gives_the_same_bytes(path, tmp_path):
+def test_meta_properties_round_trip_byte_for_byte(path, tmp_path):
     meta = read_meta_properties(path)
     assert meta is not None
     write_meta_properties(tmp_path / path.name, meta, _date_in(path.read_bytes()))
     assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
-def test_what_the_golden_files_say():
+def test_golden_files_have_the_expected_properties():
     assert read_meta_properties(golden_data.data_dir(golden_data.KAFKA_4_3) / META_PROPERTIES_FILE) == MetaProperties(
         1, "4L6g3nShT-eMCtK--X86sw", 1, "yfbXQNK6GDCzHhRKW71hDw"
     )
@@ -49,7 +49,7 @@ def test_what_the_golden_files_say():
     )
 
 
-def test_a_missing_file_is_none(tmp_path):
+def test_missing_file_is_none(tmp_path):
     assert read_meta_properties(tmp_path / META_PROPERTIES_FILE) is None
 
 
@@ -82,11 +82,11 @@ def test_a_missing_file_is_none(tmp_path):
         (b"", {}),
     ],
 )
-def test_properties_are_read_as_java_reads_them(data, expected):
+def test_properties_are_read_as_in_java(data, expected):
     assert parse_properties(data) == expected
 
 
-def test_properties_are_written_as_java_writes_them():
+def test_properties_are_written_as_in_java():
     written = format_properties({"a b:c": " d e=f#g!\\", "\u00e9\n": "\U0001f600~\x7f\t"}, DATE)
     assert written == (
         b"#\n#Sat Feb 03 04:05:06 UTC 2024\n"
@@ -95,17 +95,17 @@ def test_properties_are_written_as_java_writes_them():
     )  # fmt: skip
 
 
-def test_the_date_is_written_in_utc():
+def test_date_is_written_in_utc():
     east = DATE.astimezone(datetime.timezone(datetime.timedelta(hours=9)))
     assert format_properties({}, east) == b"#\n#Sat Feb 03 04:05:06 UTC 2024\n"
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_every_property_is_read_back(properties):
+def test_every_property_round_trips(properties):
     assert parse_properties(format_properties(properties, DATE)) == properties
 
 
-def test_keys_that_are_not_known_are_kept():
+def test_unknown_keys_are_kept():
     data = b"version=1\ncluster.id=c\nnode.id=3\nmine=x\\:y\n"
     meta = parse_meta_properties(data)
     assert meta == MetaProperties(1, "c", 3, None, {"mine": "x:y"})
@@ -124,7 +124,7 @@ def test_keys_that_are_not_known_are_kept():
         (b"#\nversion=\\u00zz\n", "line 2: .*four hexadecimal digits"),
     ],
 )
-def test_damage_is_an_error(data, text, tmp_path):
+def test_damaged_meta_properties_are_an_error(data, text, tmp_path):
     path = tmp_path / META_PROPERTIES_FILE
     path.write_bytes(data)
     with pytest.raises(CorruptFile, match=text) as caught:
@@ -132,16 +132,16 @@ def test_damage_is_an_error(data, text, tmp_path):
     assert caught.value.path == str(path)
 
 
-def test_another_version_is_not_guessed_at():
+def test_unknown_version_is_an_error():
     with pytest.raises(UnsupportedFormat, match="version 2"):
         parse_meta_properties(b"version=2\n")
 
 
-def test_a_directory_of_a_zookeeper_broker_needs_no_cluster_id():
+def test_directory_of_a_zookeeper_broker_needs_no_cluster_id():
     assert parse_meta_properties(b"version=0\nbroker.id=4\n") == MetaProperties(0, None, 4)
 
 
-def test_any_damage_gives_properties_or_our_error():
+def test_any_damage_gives_properties_or_a_kafkalog_error():
     for path in GOLDEN_FILES:
         for _what, data in damaged(path.read_bytes()):
             with contextlib.suppress(KafkalogError):
@@ -149,6 +149,6 @@ def test_any_damage_gives_properties_or_our_error():
 
 
 @given(st.binary(max_size=60) | st.text("ab=: \\u041#\n\r", max_size=30).map(str.encode))
-def test_any_bytes_give_properties_or_our_error(data):
+def test_any_bytes_give_properties_or_a_kafkalog_error(data):
     with contextlib.suppress(CorruptFile):
         parse_properties(data)

@@ -60,7 +60,7 @@ def test_every_partition_of_a_golden_directory_is_found(release):
         ("orders-2147483647", ("orders", 2147483647, DirKind.LIVE)),
     ],
 )
-def test_a_partition_directory_is_taken_apart_as_in_kafka(name, expected):
+def test_partition_directory_name_is_parsed_as_in_kafka(name, expected):
     assert parse_partition_dir(name) == PartitionDir(*expected)
 
 
@@ -74,12 +74,12 @@ def test_a_partition_directory_is_taken_apart_as_in_kafka(name, expected):
         "lost+found", "meta.properties", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown",
     ],
 )  # fmt: skip
-def test_any_other_directory_is_not_a_partition(name):
+def test_other_directory_names_are_no_partitions(name):
     assert parse_partition_dir(name) is None
 
 
 @given(TOPICS, PARTITIONS, st.sampled_from(["", f".{HEX}-delete", f".{HEX}-future", f".{HEX}-stray"]))
-def test_every_name_that_kafka_makes_is_parsed_back(topic, partition, suffix):
+def test_partition_directory_name_round_trips(topic, partition, suffix):
     parsed = parse_partition_dir(f"{topic}-{partition}{suffix}")
     assert parsed is not None
     assert parsed[:2] == (topic, partition)
@@ -87,23 +87,23 @@ def test_every_name_that_kafka_makes_is_parsed_back(topic, partition, suffix):
 
 
 @pytest.mark.parametrize("topic", ["a", "A.b_c-9", "x" * 249, "..."])
-def test_valid_topic_names(topic):
+def test_valid_topic_name_is_accepted(topic):
     assert valid_topic_name(topic)
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "x" * 250, "a b", "a/b", "\u00fc", "a\n"])
-def test_invalid_topic_names(topic):
+def test_invalid_topic_name_is_rejected(topic):
     assert not valid_topic_name(topic)
 
 
-def test_topics_of_the_brokers_themselves_are_internal():
+def test_internal_topics_are_recognized():
     internal = ["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"]
     assert all(map(is_internal, internal))
     assert not any(map(is_internal, ["orders", "__mine", "_schemas"]))
 
 
 @pytest.mark.parametrize("release", golden_data.RELEASES)
-def test_every_file_of_a_golden_partition_is_a_segment_file_or_a_text_file(release):
+def test_golden_partition_files_are_segment_or_text_files(release):
     files = [path.name for path in golden_data.data_dir(release).glob("*-*/*")]
     others = {name for name in files if parse_segment_file(name) is None}
     assert others == {"leader-epoch-checkpoint"} | (
@@ -125,7 +125,7 @@ def test_every_file_of_a_golden_partition_is_a_segment_file_or_a_text_file(relea
         ("00000000000000000007.snapshot", (7, ".snapshot", None)),
     ],
 )
-def test_a_segment_file_is_taken_apart(name, expected):
+def test_segment_file_name_is_parsed(name, expected):
     assert parse_segment_file(name) == SegmentFileName(*expected)
 
 
@@ -139,12 +139,12 @@ def test_a_segment_file_is_taken_apart(name, expected):
         "-0000000000000000001.log", "leader-epoch-checkpoint",
     ],
 )  # fmt: skip
-def test_any_other_file_is_not_a_segment_file(name):
+def test_other_file_names_are_no_segment_files(name):
     assert parse_segment_file(name) is None
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
-def test_a_base_offset_is_a_positive_i64(offset):
+def test_base_offset_is_a_positive_i64(offset):
     with pytest.raises(ValueError, match="between 0 and"):
         segment_name(offset)
 
@@ -154,7 +154,7 @@ def _fail(name: str) -> int:
 
 
 @pytest.mark.parametrize("log", golden_data.golden_logs(), ids=str)
-def test_a_golden_partition_holds_the_segments_that_kafka_dumped(log):
+def test_golden_partition_has_the_segments_that_kafka_dumped(log):
     names = [path.name for path in log.directory.iterdir()]
     segments = live_segments(names, _fail)
     assert [segment.log for segment in segments] == [path.name for path in log.segments()]
@@ -192,7 +192,7 @@ def _replacing(old: list[int], new: list[int]) -> Iterator[dict[str, str]]:
     [([0, 600, 1200], [0]), ([600], [600]), ([0], [0, 300, 600]), ([600, 1200], [600, 900, 1500])],
     ids=["cleaning", "cleaning one", "splitting", "regrouping"],
 )
-def test_at_every_instant_of_a_replacement_the_log_is_all_old_or_all_new(old, new):
+def test_log_is_all_old_or_all_new_at_every_step_of_a_replacement(old, new):
     # The new segments reach to where the next segment, untouched, begins.
     ends = dict(zip(new, [*new[1:], 1800], strict=True))
     untouched = {f"{segment_name(1800)}{suffix}": "untouched" for suffix in SUFFIXES}
@@ -213,32 +213,32 @@ def test_at_every_instant_of_a_replacement_the_log_is_all_old_or_all_new(old, ne
     assert {"old", "new"} == set(seen)
 
 
-def test_a_swap_log_replaces_only_what_its_content_covers():
+def test_swap_log_replaces_only_what_its_content_covers():
     names = ["00000000000000000000.log.swap", "00000000000000000600.log", "00000000000000001200.log"]
     assert [s.log for s in live_segments(names, lambda name: 1200)] == [names[0], names[2]]
     assert [s.log for s in live_segments(names, lambda name: 1201)] == [names[0]]
 
 
-def test_an_empty_swap_log_replaces_the_segment_of_its_own_base_offset():
+def test_empty_swap_log_replaces_the_segment_of_its_own_base_offset():
     names = ["00000000000000000005.log", "00000000000000000005.index", "00000000000000000005.log.swap"]
     assert live_segments(names, lambda name: 5) == [SegmentFiles(5, "00000000000000000005.log.swap")]
 
 
-def test_a_swap_log_above_a_cleaned_file_is_not_opened():
+def test_swap_log_above_a_cleaned_file_is_not_opened():
     names = ["00000000000000000000.log", "00000000000000000300.log.swap", "00000000000000000000.timeindex.cleaned"]
     assert live_segments(names, _fail) == [SegmentFiles(0, "00000000000000000000.log")]
 
 
-def test_a_swap_index_belongs_to_a_log_that_lost_the_suffix_already():
+def test_swap_index_belongs_to_a_log_already_renamed():
     names = ["00000000000000000005.log", "00000000000000000005.index", "00000000000000000005.index.swap"]
     assert live_segments(names, _fail) == [SegmentFiles(5, names[0], names[2])]
 
 
-def test_an_index_without_a_log_is_no_segment():
+def test_index_without_a_log_is_no_segment():
     assert live_segments(["00000000000000000000.index", "00000000000000000009.txnindex.swap", "junk"], _fail) == []
 
 
-def test_a_file_that_vanishes_while_it_is_asked_for_reaches_the_caller():
+def test_file_deleted_during_its_lookup_raises_to_the_caller():
     def gone(name: str) -> int:
         raise FileNotFoundError(name)
 
@@ -276,7 +276,7 @@ LISTINGS = st.sets(
 
 @settings(max_examples=examples(500))
 @given(LISTINGS, st.lists(st.integers(0, 6), min_size=4, max_size=4))
-def test_any_listing_is_decided_as_log_loader_decides_it(names, lengths):
+def test_segments_of_any_listing_equal_kafkas_log_loader(names, lengths):
     ends = {base: base + length for base, length in zip(BASES, lengths, strict=True)}
     kafka = _load_as_kafka(names, ends)
     segments = live_segments(sorted(names), lambda name: ends[int(name[:20])])

@@ -39,7 +39,7 @@ def pairs(index: OffsetIndex) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_every_entry_is_a_batchs_last_offset_and_start(segment: GoldenSegment):
+def test_golden_entries_have_last_offset_and_position_of_a_batch(segment: GoldenSegment):
     index = load_offset_index(segment.offset_index, segment.base_offset)
     assert len(index) * ENTRY_SIZE == segment.offset_index.stat().st_size, "every byte of the file is understood"
     ends = {batch.position: batch.last_offset for batch in segment.batches}
@@ -52,14 +52,14 @@ def test_every_entry_is_a_batchs_last_offset_and_start(segment: GoldenSegment):
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_the_first_batch_of_a_segment_gets_no_entry(segment: GoldenSegment):
+def test_golden_index_has_no_entry_for_the_first_batch(segment: GoldenSegment):
     index = load_offset_index(segment.offset_index, segment.base_offset)
     assert 0 not in index.positions
     assert segment.base_offset not in index.offsets
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_scanning_from_the_floor_finds_every_offset(segment: GoldenSegment):
+def test_scan_from_the_floor_entry_finds_every_offset(segment: GoldenSegment):
     index = load_offset_index(segment.offset_index, segment.base_offset)
     for batch in segment.batches:
         for offset in {batch.base_offset, batch.last_offset}:
@@ -69,7 +69,7 @@ def test_scanning_from_the_floor_finds_every_offset(segment: GoldenSegment):
 
 
 @pytest.mark.parametrize("segment", [s for s in GOLDEN_SEGMENTS if s.one_batch_an_append], ids=str)
-def test_the_writer_makes_the_file_that_kafka_made(segment: GoldenSegment, tmp_path):
+def test_written_index_equals_kafkas(segment: GoldenSegment, tmp_path):
     with OffsetIndexWriter(tmp_path / "index", segment.base_offset) as writer:
         for batch, _timestamp, _offset in segment.indexed_batches():
             writer.append(batch.last_offset, batch.position)
@@ -78,7 +78,7 @@ def test_the_writer_makes_the_file_that_kafka_made(segment: GoldenSegment, tmp_p
 
 
 @pytest.mark.parametrize("segment", CRASHED_SEGMENTS, ids=str)
-def test_the_padding_of_a_crashed_index_is_no_entry(segment: GoldenSegment):
+def test_padding_of_a_crashed_index_is_not_an_entry(segment: GoldenSegment):
     crashed = segment.offset_index.read_bytes()
     clean = segment.after_clean_restart.offset_index.read_bytes()
     index = load_offset_index(segment.offset_index, segment.base_offset)
@@ -87,7 +87,7 @@ def test_the_padding_of_a_crashed_index_is_no_entry(segment: GoldenSegment):
     check_offset_index(crashed, segment.base_offset)
 
 
-def test_floor_is_the_greatest_entry_at_or_below():
+def test_floor_returns_the_largest_entry_at_or_below_the_offset():
     index = parse_offset_index(packed((10, 100), (20, 200), (30, 300)), 1000)
     assert index.floor(999) == (1000, 0)
     assert index.floor(1009) == (1000, 0)
@@ -96,7 +96,7 @@ def test_floor_is_the_greatest_entry_at_or_below():
     assert index.floor(2**62) == (1030, 300)
 
 
-def test_ceiling_position_is_the_first_entry_at_or_behind():
+def test_ceiling_position_returns_the_first_entry_at_or_after_the_offset():
     index = parse_offset_index(packed((10, 100), (20, 200)), 1000)
     assert index.ceiling_position(0) == (1010, 100)
     assert index.ceiling_position(100) == (1010, 100)
@@ -104,7 +104,7 @@ def test_ceiling_position_is_the_first_entry_at_or_behind():
     assert index.ceiling_position(201) is None
 
 
-def test_entries_after_an_offset():
+def test_entries_after_returns_later_entries():
     index = parse_offset_index(packed((10, 100), (20, 200), (30, 300)), 1000)
     for offset, expected in ((0, [1010, 1020, 1030]), (1010, [1020, 1030]), (1011, [1020, 1030]), (1030, [])):
         offsets, positions = index.entries_after(offset)
@@ -131,11 +131,11 @@ def test_entries_after_an_offset():
         (packed((5, 50), (-(2**31), -(2**31))), 1),
     ],
 )
-def test_parsing_stops_at_the_first_entry_that_cannot_be_right(data, good):
+def test_parsing_stops_at_the_first_invalid_entry(data, good):
     assert pairs(parse_offset_index(data, 7)) == [(7 + a, b) for a, b in INTS.iter_unpack(data[: good * ENTRY_SIZE])]
 
 
-def test_offsets_beyond_i64_are_no_entries():
+def test_offsets_beyond_int64_are_not_entries():
     base = 2**63 - 10
     assert pairs(parse_offset_index(packed((9, 1), (10, 2)), base)) == [(2**63 - 1, 1)]
 
@@ -150,14 +150,14 @@ def test_offsets_beyond_i64_are_no_entries():
         (packed((5, 50), (6, 40), (0, 0)), 8, "must rise"),
     ],
 )
-def test_the_check_names_the_entry_that_kafka_would_refuse(data, position, text):
+def test_check_names_the_entry_that_kafka_refuses(data, position, text):
     with pytest.raises(CorruptIndex, match=text) as caught:
         check_offset_index(data, 100)
     assert caught.value.position == position
 
 
 @pytest.mark.parametrize("data", [b"", packed((5, 50)), packed((5, 50), (0, 0), (0, 0)), packed((0, 0), (0, 0))])
-def test_the_check_accepts_what_a_broker_can_leave_behind(data):
+def test_check_accepts_every_index_that_a_broker_leaves(data):
     check_offset_index(data, 100)
 
 
@@ -168,7 +168,7 @@ def _assert_can_be_right(index: OffsetIndex) -> None:
     assert all(a < b for a, b in zip([-1, *index.positions], index.positions, strict=False))
 
 
-def test_any_damage_leaves_a_sorted_index_and_at_most_our_error():
+def test_any_damage_gives_a_sorted_index_or_a_kafkalog_error():
     data = packed((5, 50), (300, 4000), (70000, 66000), (80000, 20000000))
     for what, bytes_ in damaged(data):
         _assert_can_be_right(parse_offset_index(bytes_, 2**33))
@@ -182,25 +182,25 @@ def test_any_bytes_parse_to_a_sorted_index(data, base):
     _assert_can_be_right(parse_offset_index(data, base))
 
 
-def test_a_missing_file_is_an_empty_index(tmp_path):
+def test_missing_file_is_an_empty_index(tmp_path):
     index = load_offset_index(tmp_path / "none", 7)
     assert len(index) == 0
     assert index.floor(100) == (7, 0)
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+def test_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(OSError, match="is not a regular file"):
         load_offset_index(tmp_path, 0)
 
 
-def test_a_large_index_is_read_whole(tmp_path):
+def test_large_index_is_read_completely(tmp_path):
     entries = np.arange(1, 100_001, dtype=">i4").repeat(2)
     (tmp_path / "index").write_bytes(entries.tobytes() + bytes(8))
     index = load_offset_index(tmp_path / "index", 5)
     assert index.offsets.tolist() == list(range(6, 100_006))
 
 
-def test_the_padding_of_an_index_is_not_read_to_its_end(tmp_path):
+def test_padding_of_an_index_is_not_read_completely(tmp_path):
     with OffsetIndexWriter(tmp_path / "index", 0) as writer:
         writer.append(7, 70)
     assert len(read_entries(tmp_path / "index", ENTRY_SIZE)) < (tmp_path / "index").stat().st_size / 40
@@ -216,7 +216,7 @@ def writer(tmp_path):
         yield opened
 
 
-def test_a_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, writer):
+def test_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, writer):
     with OffsetIndexWriter(tmp_path / "default", 0) as default:
         assert (tmp_path / "default").stat().st_size == 10 * 1024 * 1024
         assert default.max_entries == 1310720
@@ -225,7 +225,7 @@ def test_a_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, write
     assert (writer.entries, writer.max_entries, writer.last_offset, writer.is_full) == (0, 10, 1000, False)
 
 
-def test_an_index_smaller_than_one_entry_has_room_for_one(tmp_path):
+def test_index_smaller_than_one_entry_has_room_for_one(tmp_path):
     with OffsetIndexWriter(tmp_path / "index", 0, max_index_size=4) as index:
         assert (index.max_entries, index.is_full) == (1, False)
         index.append(3, 70)
@@ -234,7 +234,7 @@ def test_an_index_smaller_than_one_entry_has_room_for_one(tmp_path):
         assert (index.entries, index.max_entries, index.last_offset) == (1, 1, 3)
 
 
-def test_appending_to_a_full_index_is_an_error_that_says_to_roll(writer):
+def test_append_to_a_full_index_is_an_error_that_suggests_rolling(writer):
     for number in range(10):
         assert not writer.is_full
         writer.append(1001 + number, 100 + number)
@@ -246,7 +246,7 @@ def test_appending_to_a_full_index_is_an_error_that_says_to_roll(writer):
 
 
 @pytest.mark.parametrize("offset", [1005, 1004, 999, 0])
-def test_an_offset_that_is_not_above_the_last_is_an_error(writer, offset):
+def test_offset_that_is_not_above_the_last_is_an_error(writer, offset):
     writer.append(1005, 50)
     with pytest.raises(CorruptIndex, match="ends with offset 1005") as caught:
         writer.append(offset, 60)
@@ -255,12 +255,12 @@ def test_an_offset_that_is_not_above_the_last_is_an_error(writer, offset):
     assert writer.entries == 1
 
 
-def test_an_offset_below_the_base_is_an_error_in_an_empty_index_too(writer):
+def test_offset_below_the_base_is_an_error_in_an_empty_index_too(writer):
     with pytest.raises(CorruptIndex):
         writer.append(999, 60)
 
 
-def test_an_offset_2_31_above_the_base_does_not_fit(writer):
+def test_offset_2_31_above_the_base_does_not_fit(writer):
     with pytest.raises(SegmentFull, match="too far from the base offset 1000"):
         writer.append(1000 + 2**31, 60)
     with pytest.raises(SegmentFull, match="too far"):
@@ -269,7 +269,7 @@ def test_an_offset_2_31_above_the_base_does_not_fit(writer):
     assert writer.last_offset == 1000 + 2**31 - 1
 
 
-def test_an_entry_taken_back_gives_a_full_trimmed_index_its_full_size_back(writer):
+def test_removing_an_entry_restores_the_size_of_a_full_trimmed_index(writer):
     for number in range(1, 11):
         writer.append(1000 + number, number)
     writer.trim()
@@ -277,14 +277,14 @@ def test_an_entry_taken_back_gives_a_full_trimmed_index_its_full_size_back(write
     assert (writer.entries, writer.max_entries, writer.is_full) == (9, 10, False)
 
 
-def test_the_only_entry_taken_back_leaves_an_empty_preallocated_index(writer):
+def test_removing_the_only_entry_leaves_an_empty_preallocated_index(writer):
     writer.append(1010, 10)
     writer.drop_last()
     assert (writer.entries, writer.last_offset) == (0, 1000)
     assert open_bytes(writer.path) == bytes(80)
 
 
-def test_a_trimmed_index_is_full_until_it_is_resized(writer):
+def test_trimmed_index_is_full_until_it_is_resized(writer):
     writer.append(1010, 10)
     writer.trim()
     assert open_bytes(writer.path) == packed((10, 10))
@@ -295,14 +295,14 @@ def test_a_trimmed_index_is_full_until_it_is_resized(writer):
     assert open_bytes(writer.path) == packed((10, 10), (20, 20)) + bytes(64)
 
 
-def test_a_closed_index_takes_nothing_more(writer):
+def test_closed_index_refuses_an_append(writer):
     writer.close()
     writer.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         writer.append(1010, 10)
 
 
-def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
+def test_active_index_continues_after_its_last_valid_entry(tmp_path):
     path = tmp_path / "index"
     path.write_bytes(packed((5, 50), (6, 60), (0, 0), (9, 90)))
     with OffsetIndexWriter.open_existing(path, 100, max_index_size=40) as opened:
@@ -312,7 +312,7 @@ def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
     assert pairs(load_offset_index(path, 100)) == [(105, 50), (106, 60), (107, 70)]
 
 
-def test_a_missing_file_cannot_be_opened_as_existing(tmp_path):
+def test_missing_file_cannot_be_opened_as_existing(tmp_path):
     with pytest.raises(FileNotFoundError):
         OffsetIndexWriter.open_existing(tmp_path / "none", 0)
 
@@ -327,7 +327,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 2**40))
-def test_whatever_is_appended_and_taken_back_the_file_holds_the_entries(tmp_path_factory, steps, base):
+def test_random_appends_and_removals_leave_the_entries_in_the_file(tmp_path_factory, steps, base):
     path = tmp_path_factory.mktemp("model") / "index"
     model: list[tuple[int, int]] = []
     writer = OffsetIndexWriter(path, base, max_index_size=400)
@@ -370,7 +370,7 @@ def open_bytes(path) -> bytes:
         return file.read()
 
 
-def test_reading_an_index_needs_no_compiler():
+def test_reading_an_index_does_not_load_numba():
     code = (
         "import sys; from kafkalog_spark.format import names, offset_index, time_index, transaction_index, "
         "producer_snapshot, checkpoint, partition_metadata, meta_properties, atomic_file, fsync; "

@@ -26,14 +26,14 @@ GOLDEN_FILES = sorted(golden_data.GOLDEN.glob(f"*/*/*/{PARTITION_METADATA_FILE}"
 
 
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: "/".join(path.parts[-3:-1]))
-def test_writing_what_was_read_gives_the_same_bytes(path, tmp_path):
+def test_partition_metadata_round_trips_byte_for_byte(path, tmp_path):
     topic_id = read_partition_metadata(path)
     assert topic_id is not None
     write_partition_metadata(tmp_path / path.name, topic_id)
     assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
-def test_the_partitions_of_a_golden_topic_share_one_id():
+def test_partitions_of_a_golden_topic_share_one_id():
     ids = {
         path.parent.name: parse_partition_metadata(path.read_bytes())
         for path in GOLDEN_FILES
@@ -44,7 +44,7 @@ def test_the_partitions_of_a_golden_topic_share_one_id():
     assert len(set(topics.values())) == len(topics)
 
 
-def test_a_uuid_is_written_as_kafka_writes_it():
+def test_uuid_is_formatted_as_in_kafka():
     value = uuid.UUID("14496321-20dd-4c22-91a9-d4daa679c63e")
     assert uuid_to_text(value) == "FEljISDdTCKRqdTapnnGPg"
     assert uuid_from_text("FEljISDdTCKRqdTapnnGPg") == value
@@ -54,7 +54,7 @@ def test_a_uuid_is_written_as_kafka_writes_it():
 @pytest.mark.parametrize(
     "text", ["", "A" * 21, "A" * 23, "A" * 21 + "+", "A" * 21 + "/", "A" * 22 + "==", " " + "A" * 21]
 )
-def test_any_other_text_is_no_uuid(text):
+def test_other_text_is_not_a_uuid(text):
     with pytest.raises(ValueError, match="22 characters"):
         uuid_from_text(text)
 
@@ -71,7 +71,7 @@ def test_any_other_text_is_no_uuid(text):
         (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", "all zeros"),
     ],
 )
-def test_damage_is_an_error(data, text, tmp_path):
+def test_damaged_partition_metadata_is_an_error(data, text, tmp_path):
     path = tmp_path / PARTITION_METADATA_FILE
     path.write_bytes(data)
     with pytest.raises(CorruptFile, match=text) as caught:
@@ -82,31 +82,31 @@ def test_damage_is_an_error(data, text, tmp_path):
 @pytest.mark.parametrize(
     "data", [b"version: 0\ntopic_id: FEjhIyDdTCKRqdTaanlPnA\n", b"version: 0\r\ntopic_id:  FEjhIyDdTCKRqdTaanlPnA\r\n"]
 )
-def test_line_ends_of_an_editor_do_no_harm(data):
+def test_line_ends_of_an_editor_are_accepted(data):
     assert uuid_to_text(parse_partition_metadata(data)) == "FEjhIyDdTCKRqdTaanlPnA"
 
 
-def test_a_newer_version_is_read_as_kafka_reads_it():
+def test_newer_version_is_read_as_in_kafka():
     newer = parse_partition_metadata(b"version: 3\ntopic_id: FEjhIyDdTCKRqdTaanlPnA")
     assert uuid_to_text(newer) == "FEjhIyDdTCKRqdTaanlPnA"
 
 
-def test_a_missing_file_is_none(tmp_path):
+def test_missing_file_is_none(tmp_path):
     assert read_partition_metadata(tmp_path / PARTITION_METADATA_FILE) is None
 
 
-def test_any_damage_gives_metadata_or_our_error():
+def test_any_damage_gives_metadata_or_a_kafkalog_error():
     for _what, data in damaged(b"version: 0\ntopic_id: FEjhIyDdTCKRqdTaanlPnA"):
         with contextlib.suppress(CorruptFile):
             parse_partition_metadata(data)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_give_metadata_or_our_error(data):
+def test_any_bytes_give_metadata_or_a_kafkalog_error(data):
     with contextlib.suppress(CorruptFile):
         parse_partition_metadata(data)
 
 
 @given(st.uuids())
-def test_every_topic_id_is_read_back(topic_id):
+def test_every_topic_id_round_trips(topic_id):
     assert parse_partition_metadata(format_partition_metadata(topic_id)) == topic_id

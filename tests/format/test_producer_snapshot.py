@@ -32,7 +32,7 @@ def _name(path) -> str:
 
 
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=_name)
-def test_writing_what_was_read_gives_the_same_bytes(path, tmp_path):
+def test_producer_snapshot_round_trips_byte_for_byte(path, tmp_path):
     entries = read_producer_snapshot(path)
     write_producer_snapshot(tmp_path / path.name, entries)
     assert (tmp_path / path.name).read_bytes() == path.read_bytes()
@@ -43,7 +43,7 @@ NOT_COMPACTED = [log for log in golden_data.golden_logs(golden_data.KAFKA_4_3) i
 
 
 @pytest.mark.parametrize("log", NOT_COMPACTED, ids=str)
-def test_a_golden_snapshot_holds_each_producers_last_batch(log):
+def test_golden_snapshot_holds_each_producers_last_batch(log):
     """Oracle: the batches that DumpLogSegments printed, up to the offset in the snapshot's name."""
     snapshots = sorted(log.directory.glob("*.snapshot"))
     batches = [batch for path in log.segments() for batch in log.batches(path)]
@@ -58,7 +58,7 @@ def test_a_golden_snapshot_holds_each_producers_last_batch(log):
 
 
 @pytest.mark.parametrize("log", golden_data.golden_logs(topic="transactions"), ids=str)
-def test_a_golden_snapshot_holds_the_transactions_open_at_its_offset(log):
+def test_golden_snapshot_holds_the_transactions_open_at_its_offset(log):
     batches = [batch for path in log.segments() for batch in log.batches(path)]
     found = 0
     for path in log.directory.glob("*.snapshot"):
@@ -81,7 +81,7 @@ def test_sequences_wrap_from_the_largest_to_0():
     assert ProducerEntry(1, 0, -1, -1, 0, 0, -1, -1).first_sequence == -1
 
 
-def test_no_producers_is_ten_bytes():
+def test_snapshot_without_producers_has_ten_bytes():
     assert len(format_producer_snapshot([])) == 10
     assert parse_producer_snapshot(format_producer_snapshot([])) == []
 
@@ -101,7 +101,7 @@ def _with_crc(body: bytes, version: int = 1) -> bytes:
         (_with_crc(struct.pack(">i", 2**31 - 1)), CorruptSnapshot, 6, "2147483647 entries"),
     ],
 )
-def test_damage_is_an_error_with_its_byte(data, error, position, text, tmp_path):
+def test_damaged_snapshot_is_an_error_with_its_position(data, error, position, text, tmp_path):
     path = tmp_path / "00000000000000000007.snapshot"
     path.write_bytes(data)
     with pytest.raises(error, match=text) as caught:
@@ -109,13 +109,13 @@ def test_damage_is_an_error_with_its_byte(data, error, position, text, tmp_path)
     assert (caught.value.position, caught.value.path) == (position, str(path))
 
 
-def test_no_damage_goes_unnoticed():
+def test_any_damage_is_detected():
     for what, data in damaged(format_producer_snapshot(ENTRIES)):
         with pytest.raises(KafkalogError):
             pytest.fail(f"{what}: {parse_producer_snapshot(data)}")
 
 
-def test_a_missing_snapshot_is_not_an_empty_one(tmp_path):
+def test_missing_snapshot_is_distinguished_from_an_empty_one(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_producer_snapshot(tmp_path / "none")
 
@@ -124,5 +124,5 @@ I16, I32, I64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
 
 
 @given(st.lists(st.builds(ProducerEntry, I64, I16, I32, I64, I32, I64, I32, I64), max_size=20))
-def test_every_snapshot_is_read_back(entries):
+def test_every_snapshot_round_trips(entries):
     assert parse_producer_snapshot(format_producer_snapshot(entries)) == entries

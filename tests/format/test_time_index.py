@@ -34,7 +34,7 @@ def pairs(index: TimeIndex) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_every_entry_is_the_largest_timestamp_up_to_its_offset(segment: GoldenSegment):
+def test_golden_entries_have_the_largest_timestamp_up_to_their_offset(segment: GoldenSegment):
     index = load_time_index(segment.time_index, segment.base_offset)
     assert index.whole
     assert len(index) * ENTRY_SIZE == segment.time_index.stat().st_size, "every byte of the file is understood"
@@ -46,14 +46,14 @@ def test_every_entry_is_the_largest_timestamp_up_to_its_offset(segment: GoldenSe
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_the_last_entry_of_a_closed_segment_is_its_largest_timestamp(segment: GoldenSegment):
+def test_last_entry_of_a_closed_segment_has_its_largest_timestamp(segment: GoldenSegment):
     last = load_time_index(segment.time_index, segment.base_offset).last
     timestamp, offset = segment.largest_timestamp()
     assert last == ((timestamp, offset) if timestamp >= 0 else None)
 
 
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
-def test_no_batch_up_to_the_floor_is_as_late_as_the_timestamp(segment: GoldenSegment):
+def test_batches_up_to_the_floor_entry_are_older_than_the_timestamp(segment: GoldenSegment):
     index = load_time_index(segment.time_index, segment.base_offset)
     for timestamp in {batch.timestamp + step for batch in segment.batches for step in (-1, 0, 1)}:
         floor = index.floor_before(timestamp)
@@ -62,7 +62,7 @@ def test_no_batch_up_to_the_floor_is_as_late_as_the_timestamp(segment: GoldenSeg
 
 
 @pytest.mark.parametrize("segment", [s for s in GOLDEN_SEGMENTS if s.one_batch_an_append], ids=str)
-def test_the_writer_makes_the_file_that_kafka_made(segment: GoldenSegment, tmp_path):
+def test_written_index_equals_kafkas(segment: GoldenSegment, tmp_path):
     with TimeIndexWriter(tmp_path / "index", segment.base_offset) as writer:
         for _batch, timestamp, offset in segment.indexed_batches():
             writer.maybe_append(timestamp, offset)
@@ -72,7 +72,7 @@ def test_the_writer_makes_the_file_that_kafka_made(segment: GoldenSegment, tmp_p
 
 
 @pytest.mark.parametrize("segment", CRASHED_SEGMENTS, ids=str)
-def test_the_padding_of_a_crashed_index_is_no_entry(segment: GoldenSegment):
+def test_padding_of_a_crashed_index_is_not_an_entry(segment: GoldenSegment):
     index = load_time_index(segment.time_index, segment.base_offset)
     clean = load_time_index(segment.after_clean_restart.time_index, segment.base_offset)
     assert not index.whole
@@ -80,7 +80,7 @@ def test_the_padding_of_a_crashed_index_is_no_entry(segment: GoldenSegment):
     assert pairs(index) in (pairs(clean), pairs(clean)[:-1])
 
 
-def test_floor_before_is_the_last_strictly_earlier_entry():
+def test_floor_before_returns_the_last_strictly_earlier_entry():
     index = parse_time_index(packed((100, 1), (200, 2), (300, 3)), 50)
     assert index.floor_before(100) is None
     assert index.floor_before(101) == (100, 51)
@@ -90,7 +90,7 @@ def test_floor_before_is_the_last_strictly_earlier_entry():
     assert index.last == (300, 53)
 
 
-def test_a_segment_of_one_batch_has_one_entry_that_may_point_at_the_base_offset():
+def test_segment_of_one_batch_has_one_entry_that_may_point_at_the_base_offset():
     index = parse_time_index(packed((1700000000000, 0)), 50)
     assert pairs(index) == [(1700000000000, 50)]
     assert index.whole
@@ -122,13 +122,13 @@ def test_twelve_zero_bytes_are_padding_and_not_the_year_1970():
         (packed((2**63 - 1, 5), (-(2**63), 6)), 1),
     ],
 )
-def test_parsing_stops_at_the_first_entry_that_cannot_be_right(data, good):
+def test_parsing_stops_at_the_first_invalid_entry(data, good):
     index = parse_time_index(data, 7)
     assert pairs(index) == [(a, 7 + b) for a, b in FIELDS.iter_unpack(data[: good * ENTRY_SIZE])]
     assert index.whole == (good * ENTRY_SIZE == len(data))
 
 
-def test_offsets_beyond_i64_are_no_entries():
+def test_offsets_beyond_int64_are_not_entries():
     base = 2**63 - 10
     assert pairs(parse_time_index(packed((1, 9), (2, 10)), base)) == [(1, 2**63 - 1)]
 
@@ -144,14 +144,14 @@ def test_offsets_beyond_i64_are_no_entries():
         (packed((10, 5), (11, 4)), 12, "offsets must not fall"),
     ],
 )
-def test_the_check_names_the_entry_that_kafka_would_refuse(data, position, text):
+def test_check_names_the_entry_that_kafka_refuses(data, position, text):
     with pytest.raises(CorruptIndex, match=text) as caught:
         check_time_index(data, 100)
     assert caught.value.position == position
 
 
 @pytest.mark.parametrize("data", [b"", packed((10, 0)), packed((10, 0), (11, 4)), bytes(24)])
-def test_the_check_accepts_what_kafka_accepts(data):
+def test_check_accepts_every_index_that_kafka_accepts(data):
     check_time_index(data, 100)
 
 
@@ -162,7 +162,7 @@ def _assert_can_be_right(index: TimeIndex, base: int) -> None:
     assert all(a <= b for a, b in zip([base, *index.offsets], index.offsets, strict=False))
 
 
-def test_any_damage_leaves_a_sorted_index_and_at_most_our_error():
+def test_any_damage_gives_a_sorted_index_or_a_kafkalog_error():
     data = packed((1700000000000, 0), (1700000000001, 300), (1700000100000, 70000), (1800000000000, 80000))
     for what, bytes_ in damaged(data):
         index = parse_time_index(bytes_, 2**33)
@@ -178,12 +178,12 @@ def test_any_bytes_parse_to_a_sorted_index(data, base):
     _assert_can_be_right(parse_time_index(data, base), base)
 
 
-def test_a_missing_file_is_an_empty_index(tmp_path):
+def test_missing_file_is_an_empty_index(tmp_path):
     index = load_time_index(tmp_path / "none", 7)
     assert (len(index), index.last, index.floor_before(2**62)) == (0, None, None)
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
+def test_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(OSError, match="is not a regular file"):
         load_time_index(tmp_path, 0)
 
@@ -197,32 +197,32 @@ def writer(tmp_path):
         yield opened
 
 
-def test_a_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, writer):
+def test_new_index_is_preallocated_with_whole_entries_of_zeros(tmp_path, writer):
     with TimeIndexWriter(tmp_path / "default", 0):
         assert (tmp_path / "default").stat().st_size == 10485756
     assert (tmp_path / "index").read_bytes() == bytes(48)
     assert (writer.entries, writer.max_entries, writer.last_timestamp, writer.last_offset) == (0, 4, -1, 1000)
 
 
-def test_a_timestamp_that_has_not_grown_is_passed_over(writer):
+def test_timestamp_that_did_not_increase_adds_no_entry(writer):
     assert writer.maybe_append(100, 1001)
     assert not writer.maybe_append(100, 1002)
     assert not writer.maybe_append(99, 1003)
     assert (writer.entries, writer.last_timestamp, writer.last_offset) == (1, 100, 1001)
 
 
-def test_records_without_timestamps_make_no_entry(writer):
+def test_records_without_timestamps_add_no_entry(writer):
     assert not writer.maybe_append(-1, 1001)
     assert not writer.maybe_append(-1, 1002, skip_full_check=True)
     assert writer.entries == 0
 
 
-def test_the_first_entry_may_hold_timestamp_0_at_the_base_offset(writer):
+def test_first_entry_may_hold_timestamp_0_at_the_base_offset(writer):
     assert writer.maybe_append(0, 1000)
     assert writer.entries == 1
 
 
-def test_the_last_slot_is_kept_for_the_entry_added_on_roll(writer):
+def test_last_slot_is_reserved_for_the_entry_added_on_roll(writer):
     for number in range(3):
         assert not writer.is_full
         writer.maybe_append(100 + number, 1000 + number)
@@ -236,7 +236,7 @@ def test_the_last_slot_is_kept_for_the_entry_added_on_roll(writer):
     assert (writer.entries, writer.last_timestamp, writer.last_offset) == (4, 200, 1010)
 
 
-def test_an_offset_below_the_last_is_an_error_and_an_equal_one_is_not(writer):
+def test_offset_below_the_last_is_an_error_and_an_equal_one_is_not(writer):
     writer.maybe_append(100, 1005)
     with pytest.raises(CorruptIndex, match="ends with offset 1005") as caught:
         writer.maybe_append(200, 1004)
@@ -244,25 +244,25 @@ def test_an_offset_below_the_last_is_an_error_and_an_equal_one_is_not(writer):
     assert writer.maybe_append(200, 1005)
 
 
-def test_an_offset_below_the_base_is_an_error_in_an_empty_index_too(writer):
+def test_offset_below_the_base_is_an_error_in_an_empty_index_too(writer):
     with pytest.raises(CorruptIndex):
         writer.maybe_append(100, 999)
 
 
-def test_an_offset_2_31_above_the_base_does_not_fit(writer):
+def test_offset_2_31_above_the_base_does_not_fit(writer):
     with pytest.raises(SegmentFull, match="above the base offset 1000"):
         writer.maybe_append(100, 1000 + 2**31)
     assert writer.maybe_append(100, 1000 + 2**31 - 1)
 
 
-def test_the_only_entry_taken_back_is_forgotten(writer):
+def test_removing_the_only_entry_leaves_no_last_entry(writer):
     writer.maybe_append(100, 1005)
     writer.drop_last()
     assert (writer.entries, writer.last_timestamp, writer.last_offset) == (0, -1, 1000)
     assert writer.maybe_append(1, 1000)
 
 
-def test_a_trimmed_index_is_full_until_it_is_resized(writer):
+def test_trimmed_index_is_full_until_it_is_resized(writer):
     writer.maybe_append(100, 1005)
     writer.trim()
     with open(writer.path, "rb") as file:
@@ -273,7 +273,7 @@ def test_a_trimmed_index_is_full_until_it_is_resized(writer):
     assert writer.maybe_append(101, 1006)
 
 
-def test_the_active_index_goes_on_behind_its_last_good_entry(tmp_path):
+def test_active_index_continues_after_its_last_valid_entry(tmp_path):
     path = tmp_path / "index"
     path.write_bytes(packed((10, 5), (20, 6)) + bytes(24) + packed((90, 9)))
     with TimeIndexWriter.open_existing(path, 100, max_index_size=60) as opened:
@@ -293,7 +293,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 2**40))
-def test_whatever_is_appended_and_taken_back_the_file_holds_the_entries(tmp_path_factory, steps, base):
+def test_random_appends_and_removals_leave_the_entries_in_the_file(tmp_path_factory, steps, base):
     path = tmp_path_factory.mktemp("model") / "index"
     model: list[tuple[int, int]] = []
     writer = TimeIndexWriter(path, base, max_index_size=600)

@@ -29,12 +29,12 @@ TRANSACTIONS = [
 DATA = b"".join(map(format_transaction, TRANSACTIONS))
 
 
-def test_there_is_golden_data():
+def test_golden_transaction_indexes_exist():
     assert len(GOLDEN_FILES) >= 2
 
 
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: f"{path.parts[-3]}/{path.parts[-2]}")
-def test_writing_what_was_read_gives_the_same_bytes(path, tmp_path):
+def test_transaction_index_round_trips_byte_for_byte(path, tmp_path):
     base = int(path.stem)
     transactions = load_transaction_index(path, base)
     assert b"".join(map(format_transaction, transactions)) == path.read_bytes()
@@ -45,7 +45,7 @@ def test_writing_what_was_read_gives_the_same_bytes(path, tmp_path):
 
 
 @pytest.mark.parametrize("log", golden_data.golden_logs(topic="transactions", crashed=False), ids=str)
-def test_the_golden_entries_are_the_aborts_in_the_log(log):
+def test_golden_entries_equal_the_aborted_transactions_in_the_log(log):
     """Every entry's last offset is a control batch of its producer; what it covers is what consumers did not see."""
     batches = [batch for path in log.segments() for batch in log.batches(path)]
     transactions = [
@@ -68,7 +68,7 @@ def test_the_golden_entries_are_the_aborts_in_the_log(log):
     assert hidden == {row["offset"] for row in log.records() if not row["committed"]}
 
 
-def test_collecting_takes_what_overlaps_the_fetch():
+def test_collect_returns_the_transactions_that_overlap_the_fetch():
     assert collect_aborted(TRANSACTIONS, 0, 200) == (TRANSACTIONS, False)
     assert collect_aborted(TRANSACTIONS, 111, 200).transactions == TRANSACTIONS[1:]
     assert collect_aborted(TRANSACTIONS, 110, 200).transactions == TRANSACTIONS
@@ -77,7 +77,7 @@ def test_collecting_takes_what_overlaps_the_fetch():
     assert collect_aborted(TRANSACTIONS, 131, 200).transactions == []
 
 
-def test_collecting_ends_at_the_entry_whose_lso_reaches_the_upper_bound():
+def test_collect_stops_at_the_entry_whose_lso_reaches_the_upper_bound():
     assert collect_aborted(TRANSACTIONS, 0, 105) == (TRANSACTIONS[:1], True)
     assert collect_aborted(TRANSACTIONS, 0, 112) == (TRANSACTIONS[:2], True)
     assert collect_aborted(TRANSACTIONS, 0, 113) == (TRANSACTIONS, True)
@@ -97,7 +97,7 @@ def test_collecting_ends_at_the_entry_whose_lso_reaches_the_upper_bound():
         (bytes(34), 0, "last offset 0 is below"),
     ],
 )
-def test_damage_is_an_error_with_its_byte(data, position, text, tmp_path):
+def test_damaged_index_is_an_error_with_its_position(data, position, text, tmp_path):
     path = tmp_path / "00000000000000000010.txnindex"
     path.write_bytes(data)
     with pytest.raises(CorruptIndex, match=text) as caught:
@@ -105,12 +105,12 @@ def test_damage_is_an_error_with_its_byte(data, position, text, tmp_path):
     assert (caught.value.position, caught.value.path) == (position, str(path))
 
 
-def test_a_transaction_may_begin_in_an_earlier_segment():
+def test_transaction_may_start_in_an_earlier_segment():
     data = format_transaction(AbortedTransaction(7, 3, 49, 5))
     assert parse_transaction_index(data, 10) == [AbortedTransaction(7, 3, 49, 5)]
 
 
-def test_any_damage_gives_entries_or_our_error():
+def test_any_damage_gives_entries_or_a_kafkalog_error():
     for what, data in damaged(DATA):
         try:
             found = parse_transaction_index(data, 10)
@@ -120,16 +120,16 @@ def test_any_damage_gives_entries_or_our_error():
 
 
 @given(st.binary(max_size=150))
-def test_any_bytes_give_entries_or_our_error(data):
+def test_any_bytes_give_entries_or_a_kafkalog_error(data):
     with contextlib.suppress(CorruptIndex):
         parse_transaction_index(data)
 
 
-def test_a_missing_file_has_no_entries(tmp_path):
+def test_missing_file_has_no_entries(tmp_path):
     assert load_transaction_index(tmp_path / "none") == []
 
 
-def test_the_file_is_made_by_the_first_entry(tmp_path):
+def test_file_is_created_by_the_first_entry(tmp_path):
     path = tmp_path / "index"
     with TransactionIndexWriter(path, 100) as writer:
         writer.flush()
@@ -138,7 +138,7 @@ def test_the_file_is_made_by_the_first_entry(tmp_path):
         assert path.read_bytes() == DATA[:34]
 
 
-def test_last_offsets_must_rise(tmp_path):
+def test_last_offsets_must_increase(tmp_path):
     with TransactionIndexWriter(tmp_path / "index", 100) as writer:
         writer.append(TRANSACTIONS[1])
         for transaction in (TRANSACTIONS[0], TRANSACTIONS[1]):
@@ -148,7 +148,7 @@ def test_last_offsets_must_rise(tmp_path):
         assert writer.transactions == [TRANSACTIONS[1]]
 
 
-def test_appending_goes_on_after_reopening(tmp_path):
+def test_append_continues_after_reopening(tmp_path):
     path = tmp_path / "index"
     with TransactionIndexWriter(path, 100) as writer:
         writer.append(TRANSACTIONS[0])
@@ -159,7 +159,7 @@ def test_appending_goes_on_after_reopening(tmp_path):
     assert load_transaction_index(path) == TRANSACTIONS
 
 
-def test_a_damaged_file_is_not_appended_to(tmp_path):
+def test_damaged_file_refuses_an_append(tmp_path):
     (tmp_path / "index").write_bytes(DATA[:40])
     with pytest.raises(CorruptIndex):
         TransactionIndexWriter(tmp_path / "index", 100)

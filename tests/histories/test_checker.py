@@ -149,7 +149,7 @@ def test_record_in_another_partition_than_it_was_sent_to_is_unsent() -> None:
     assert of_one_producer(ledger, (0, "p", 0)) == {Anomaly.UNSENT: 1}
 
 
-def test_record_that_its_producer_knows_not_to_be_sent_is_unsent() -> None:
+def test_record_whose_send_failed_locally_is_unsent() -> None:
     ledger = producer(Kind.IDEMPOTENT, Result(FAILED))
     assert of_one_producer(ledger, (0, "p", 0)) == {Anomaly.UNSENT: 1}
 
@@ -180,13 +180,13 @@ def test_transaction_with_an_unknown_end_may_be_visible_or_not() -> None:
     assert of_transactions(ledger, log) == {}
 
 
-def test_record_of_an_aborted_transaction_that_is_visible_is_found() -> None:
+def test_visible_record_of_an_aborted_transaction_is_an_anomaly() -> None:
     ledger = transactions((Ending.ABORTED, (0, 1)))
     log = {0: entries((0, "t", 0)), 1: entries((0, "t", 1, False))}
     assert of_transactions(ledger, log) == {Anomaly.ABORTED_VISIBLE: 1}
 
 
-def test_committed_transaction_that_is_not_visible_is_found() -> None:
+def test_invisible_committed_transaction_is_an_anomaly() -> None:
     ledger = transactions((Ending.COMMITTED, (0, 1)))
     log = {0: entries((0, "t", 0, False)), 1: entries((0, "t", 1, False))}
     assert of_transactions(ledger, log) == {Anomaly.COMMITTED_HIDDEN: 1}
@@ -242,7 +242,7 @@ def test_committed_offsets_of_a_transaction_without_visible_records_make_it_half
     ],
     ids=["committed", "unknown", "first"],
 )
-def test_visible_transaction_without_its_committed_offsets_is_found(history: History) -> None:
+def test_visible_transaction_without_its_committed_offsets_is_an_anomaly(history: History) -> None:
     assert anomalies(history) == {Anomaly.OFFSET_BACK: 1}
 
 
@@ -344,7 +344,7 @@ def test_committed_offset_is_held_to_its_bounds() -> None:
     ],
     ids=["stalled", "disagreement", "log", "code", "reset"],
 )
-def test_what_a_run_notes_by_itself_is_an_anomaly(history: History, anomaly: Anomaly) -> None:
+def test_errors_noted_by_the_run_are_anomalies(history: History, anomaly: Anomaly) -> None:
     assert anomalies(history) == {anomaly: 1}
 
 
@@ -364,7 +364,7 @@ def test_time_outs_of_clients_and_codes_of_restarts_are_no_broker_faults() -> No
 # Counts.
 
 
-def test_counts_say_what_came_of_sends_and_transactions() -> None:
+def test_counts_sum_the_outcomes_of_sends_and_transactions() -> None:
     plain = producer(Kind.PLAIN, acknowledged(1), Result(UNKNOWN), Result(UNKNOWN), Result(FAILED))
     ledger = transactions((Ending.COMMITTED, (0,)), (Ending.ABORTED, (0,)), (Ending.UNKNOWN, (0,)), offsets={0: 9})
     log = entries((0, "p", 0), (1, "p", 0), (2, "p", 2), (3, "t", 0), (5, "t", 1, False), (7, "t", 2))

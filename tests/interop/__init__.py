@@ -1,1 +1,1 @@
-"""Tests against the real thing: Apache Kafka's broker, clients and tools, and Spark's own Kafka connector."""
+"""Tests against Apache Kafka's broker, clients and tools, and Spark's own Kafka connector."""

@@ -1,4 +1,4 @@
-"""Partitions before and after a real Kafka has compacted them: what our cleaner is compared with.
+"""Partitions before and after compaction by a real Kafka, with which our cleaner is compared.
 
 For people: `python -m tests.interop.compaction FILE.tar.xz` records what the default tests use.
 """
@@ -103,14 +103,14 @@ def active_base(directory: Path) -> int:
 
 
 def cleaned_to(data_dir: Path) -> dict[str, int]:
-    """What cleaner-offset-checkpoint says of partition 0 of each topic."""
+    """Return the offset in cleaner-offset-checkpoint of partition 0 of each topic."""
     path = data_dir / "cleaner-offset-checkpoint"
     lines = path.read_text().splitlines()[2:] if path.exists() else []
     return {line.split()[0]: int(line.split()[2]) for line in lines}
 
 
 def compact(kafka: RealKafka) -> None:
-    """Let a Kafka that does not run compact all topics, and stop it again."""
+    """Start a stopped Kafka, wait until it has compacted all topics, and stop it again."""
     kafka.start(_CLEANING)
     for topic in TOPICS:
         set_config(kafka.bootstrap, topic, {"min.cleanable.dirty.ratio": 0.01})
@@ -124,7 +124,7 @@ def compact(kafka: RealKafka) -> None:
 
 
 def saved(kafka: RealKafka, target: Path) -> None:
-    """A copy of the partitions and checkpoints of a Kafka that does not run; times of modification are kept."""
+    """Copy the partitions and checkpoints of a stopped Kafka with their modification times."""
     target.mkdir(parents=True)
     for topic in TOPICS:
         ignored = shutil.ignore_patterns("*.deleted")

@@ -1,4 +1,4 @@
-"""Spark with its own Kafka connector, in an environment of its own: what format("kafkalog") is compared with.
+"""Spark with its own Kafka connector in a separate environment, with which format("kafkalog") is compared.
 
     connector = Connector.install()
     connector.python      # an interpreter that has pyspark 4.2.0
@@ -91,7 +91,7 @@ class Connector:
 
 
 def connector_available() -> str | None:
-    """Why the connector cannot run here, in one line; None when it can. Installing is not tried."""
+    """Return why the connector cannot run here, in one line, or None if it can. Does not install it."""
     reason = available()
     if reason is None and shutil.which("mvn") is None:
         reason = "Spark's Kafka connector needs Maven (mvn) on PATH to fetch its jars, once"

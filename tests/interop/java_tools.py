@@ -1,4 +1,4 @@
-"""What Kafka's command-line tools are asked, in order, and what they print, told without what differs from run to run.
+"""Runs of Kafka's command-line tools, in order, and their output without values that differ from run to run.
 
 `python -m tests.interop.java_tools` asks them of a real Kafka and keeps its answers in kafka-4.3.0-tools.json.
 """
@@ -112,7 +112,7 @@ def steps() -> Iterator[Step]:
 
 
 def of_clusters() -> Iterator[Step]:
-    """What is asked about brokers and controllers rather than about topics and groups."""
+    """Return the steps about brokers and controllers rather than topics and groups."""
     server = "--bootstrap-server $server"
     for what in ("--status", "--replication"):
         yield Step(f"the quorum, {what}", "MetadataQuorumCommand", f"{server} describe {what}")
@@ -172,7 +172,7 @@ def prepare(server: str) -> None:
 
 
 def ask(step: Step, server: str, data_dir: Path) -> list[str]:
-    """What a tool prints, and `exit 1` where it ends so."""
+    """Run a tool; return its output, followed by `exit 1` if that is its exit code."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(step.file.replace("$dir", str(data_dir)))
         file.flush()

@@ -83,7 +83,7 @@ class OldKafka:
         raise RuntimeError(f"no controller within {START_S} s: {(self._home / 'server.log').read_text()[-2000:]}")
 
     def kill(self) -> None:
-        """Both, without farewell."""
+        """Kill Kafka and ZooKeeper."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGKILL)
             process.wait()

@@ -1,4 +1,4 @@
-"""A real Apache Kafka, one KRaft node on loopback, as oracle and as anchor.
+"""A real Apache Kafka for comparisons: one KRaft node on loopback.
 
     with RealKafka(tmp_path) as kafka:                 # starts; stops cleanly at the end
         kafka.create_topic("orders", 4, {"internal.segment.bytes": 100_000})
@@ -75,7 +75,7 @@ def cache_dir() -> Path:
 
 @cache
 def available(version: str = VERSION) -> str | None:
-    """Why a real Kafka cannot run here, in one line; None when it can."""
+    """Return why a real Kafka cannot run here, in one line, or None if it can."""
     if shutil.which("java") is None:
         return f"a real Kafka needs Java {MIN_JAVA} or newer on PATH"
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -167,7 +167,7 @@ def try_tool(
     name: str, *args: object, version: str = VERSION, stdin: str | None = None, timeout: float = 300,
     command_prefix: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """As `run_tool`, whatever code it ends with."""
+    """Like `run_tool`, but accept any exit code."""
     package = _TOOL_PACKAGES.get(name, "org.apache.kafka.tools")
     java_class = name if "." in name else f"{package}.{name}"
     command = ["java", "-Xmx512m", *QUICK_JAVA, "-cp", classpath(version), java_class, *map(str, args)]
@@ -176,8 +176,10 @@ def try_tool(
 
 
 def learnt(ask: Callable[[], Any], expected: Any) -> Any:
-    """An answer about what was changed just now, for the caller to compare: asked again until it is as expected, or
-    LEARN_SECONDS are over. A real Kafka's controller answers to a change before its broker knows of it."""
+    """Repeat a request until its response is as expected or LEARN_SECONDS are over; return the last response.
+
+    A real Kafka's controller responds to a change before its broker has applied it.
+    """
     end = time.monotonic() + LEARN_SECONDS
     while (answer := ask()) != expected and time.monotonic() < end:
         time.sleep(0.05)
@@ -383,7 +385,7 @@ def end_with_parent() -> None:
 
 
 def free_ports(owner: object) -> tuple[int, int]:
-    """Two ports that nobody else gets as long as `owner` lives."""
+    """Return two ports that are reserved as long as `owner` exists."""
     from kafkalog_broker.testing_support.kept_port import kept_port
 
     return kept_port(owner), kept_port(owner)

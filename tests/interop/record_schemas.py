@@ -1,4 +1,4 @@
-"""Make tests/golden/kafka-4.3.0-schemas anew: topics that Confluent's serializers wrote, with the registry's topic.
+"""Record tests/golden/kafka-4.3.0-schemas: topics written by Confluent's serializers, and the registry's topic.
 
     python -m tests.interop.record_schemas
 

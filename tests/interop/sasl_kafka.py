@@ -1,4 +1,4 @@
-"""Brokers with a listener without SASL and one with it: a real Kafka, and ours, of the same properties."""
+"""A real Kafka and our broker with the same properties: a listener without SASL and one with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ports = tuple[int, int]
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return an unused port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
@@ -24,7 +24,7 @@ def free_port() -> int:
 def sasl_kafka(
     directory: str | Path, security: Mapping[str, str], *java_options: str
 ) -> Iterator[tuple[RealKafka, Ports]]:
-    """A real Kafka with these properties, that lives for one test."""
+    """A real Kafka with these properties, for one test."""
     made = RealKafka(directory, security, short_lived=True, java_options=java_options, secured="SASL_PLAINTEXT")
     with made as running:
         yield running, (int(running.bootstrap.rpartition(":")[2]), running.secured_port)
@@ -32,7 +32,7 @@ def sasl_kafka(
 
 @contextmanager
 def sasl_broker(log_dir: Path, security: Mapping[str, str]) -> Iterator[Ports]:
-    """Ours with them."""
+    """Our broker with these properties."""
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"}
     with RunningBroker(log_dir, {**security, **listeners}) as broker:
         yield broker.ports["PLAINTEXT"], broker.ports["SASL_PLAINTEXT"]

@@ -1,4 +1,4 @@
-"""Members of share groups as Java has them (ShareWorker.java), in processes of their own, and what they said."""
+"""Java members of share groups (ShareWorker.java) in separate processes, and the events that they report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compiled(directory: Path) -> Path:
 
 
 class ShareWorker:
-    """A member, from `with` to its end; then it leaves, or it is killed."""
+    """A member that runs within a `with` block; at its end it leaves the group unless it was killed."""
 
     def __init__(
         self, classes: Path, bootstrap: str, group: str, topic: str, mode: str = "accept", *properties: str,
@@ -71,7 +71,7 @@ class ShareWorker:
         self._end()
 
     def stop(self) -> None:
-        """It leaves its group."""
+        """Let the member leave its group and end."""
         if self._process.poll() is not None:
             return
         assert self._process.stdin is not None

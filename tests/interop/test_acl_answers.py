@@ -1,4 +1,4 @@
-"""Every API by principals with and without each right: a real Kafka and our broker, asked the same."""
+"""Every API by principals with and without each right: a real Kafka and our broker get the same requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def ours(tmp_path: Path) -> Iterator[RunningBroker]:
         yield broker
 
 
-def test_every_api_with_and_without_each_right(ours: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_responses_with_and_without_each_right_equal_those_of_kafka(
+    ours: RunningBroker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     connections = Connections(ours.ports["SASL_PLAINTEXT"])
     found = table(connections.ask, prepare(connections.ask))
     connections.close()
@@ -63,7 +65,9 @@ def told(server: str, arguments: str) -> list[str]:
     return sorted(line.strip() for line in text.splitlines() if line.strip())
 
 
-def test_kafka_acls_works_unchanged(ours: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_kafka_acls_tool_prints_the_same_as_with_kafka(
+    ours: RunningBroker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with kafka(tmp_path_factory.mktemp("kafka")) as (running, _):
         found: list[Any] = []
         for step in STEPS:

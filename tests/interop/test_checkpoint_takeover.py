@@ -29,7 +29,7 @@ def produce(kafka: RealKafka, start: int, end: int, partitions: int = PARTITIONS
 
 
 def values(out: Path) -> list[int]:
-    """What the file sink has committed (its _spark_metadata; every file here, as no query was killed)."""
+    """Return the values committed by the file sink. No query was killed, so every file is in its _spark_metadata."""
     found: list[int] = []
     for path in out.glob("*.parquet"):
         found += [int(value) for value in pq.read_table(path)["value"].to_pylist()]
@@ -44,7 +44,7 @@ def offsets(checkpoint: Path) -> list[object]:
     return [json.loads(path.read_text().splitlines()[-1]) for path in files]
 
 
-def test_a_query_of_the_connector_goes_on_with_kafkalog_and_back(tmp_path: Path) -> None:
+def test_query_of_the_connector_continues_with_kafkalog_and_back(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:
@@ -79,7 +79,7 @@ def test_a_query_of_the_connector_goes_on_with_kafkalog_and_back(tmp_path: Path)
     assert values(out) == list(range(1000))
 
 
-def test_a_batch_that_the_connector_had_only_begun_is_read_by_kafkalog(tmp_path: Path) -> None:
+def test_unfinished_batch_of_the_connector_is_read_by_kafkalog(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:

@@ -1,4 +1,4 @@
-"""commitGroup at a real Kafka: kafka-consumer-groups.sh shows where a stream is and how far behind."""
+"""commitGroup with a real Kafka: kafka-consumer-groups.sh shows the committed offsets and lag of a stream."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def await_coordinator(kafka: RealKafka, group: str) -> None:
     consumer.close()
 
 
-def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
+def test_consumer_groups_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
     produce(kafka, 20)
     await_coordinator(kafka, "etl")
     first = query(kafka, "etl", maxOffsetsPerTrigger=6, failOnCommitError=True)
@@ -68,7 +68,7 @@ def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
     assert described(kafka, "etl") == {"0": (10, 14, 4), "1": (10, 14, 4)}
 
 
-def test_a_group_with_members_is_refused_and_the_error_says_why(kafka: RealKafka) -> None:
+def test_group_with_members_is_refused_with_the_reason(kafka: RealKafka) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "members", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])
     try:

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host, request
 from tests.broker.storage.helpers.kafka_compaction import compacted, compare
 from tests.broker.storage.helpers.stored_logs import NOW, log_config
@@ -32,7 +32,7 @@ SETTINGS = {
 }
 
 
-def test_the_same_partitions_become_the_same_segments(tmp_path: Path) -> None:
+def test_compacted_segments_equal_those_of_kafka(tmp_path: Path) -> None:
     record(tmp_path / "kafka", tmp_path)
     for turn in TURNS:
         for topic in TOPICS:
@@ -58,7 +58,7 @@ def fill(bootstrap: str, topic: str) -> dict[bytes, bytes]:
 
 
 def killed_at(directory: Path, step: int) -> int:
-    """Make of a partition directory what a kill before rename `step` of a cleaning leaves; how many renames it has."""
+    """Leave a partition directory as after a kill before rename `step` of a cleaning; return the number of renames."""
     config = log_config(cleanup_policy=("compact",), segment_bytes=200_000)
     log = Log(
         TopicIdPartition("crash", uuid.UUID(int=1), 0),
@@ -85,7 +85,7 @@ def killed_at(directory: Path, step: int) -> int:
     return calls
 
 
-def test_kafka_loads_a_directory_in_each_state_that_a_kill_leaves(tmp_path: Path) -> None:
+def test_kafka_loads_a_cleaning_killed_at_any_step(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"crash-{step}" for step in range(STEPS + 1)]
     with kafka:

@@ -1,4 +1,4 @@
-"""Spark's own connector reads a real Kafka here, so that benchmarks and comparisons have something to stand on."""
+"""The harness for Spark's own connector: it reads a real Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interop.real_kafka import RealKafka
 pytestmark = pytest.mark.skipif(connector_available() is not None, reason=str(connector_available()))
 
 
-def test_the_connector_returns_every_record_of_a_topic(tmp_path: Path) -> None:
+def test_connector_returns_every_record_of_a_topic(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     connector = Connector.install()

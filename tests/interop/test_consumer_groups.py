@@ -40,7 +40,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
         yield running
 
 
-def test_kafkas_consumer(broker: RunningBroker) -> None:
+def test_java_consumer_of_kafka_reads_all_records(broker: RunningBroker) -> None:
     command = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath(), str(HERE / "GroupProtocol.java")]
     ran = subprocess.run([*command, broker.bootstrap], capture_output=True, text=True, check=False, timeout=240)
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
@@ -53,7 +53,7 @@ def test_kafkas_consumer(broker: RunningBroker) -> None:
     ]  # fmt: skip
 
 
-def test_the_script_of_a_real_kafka_and_of_this_broker(tmp_path: Path) -> None:
+def test_group_scenario_has_the_same_responses_as_with_kafka(tmp_path: Path) -> None:
     """Asked now, not recorded: epochs, errors and numbers of partitions. Which partitions these are depends on the ids
     of topics, which are different ones here (tests/broker/groups/test_consumer_group_answers.py has the same)."""
     with RunningBroker(tmp_path / "data", PATIENT) as broker:
@@ -97,7 +97,7 @@ def _all_groups() -> dict[str, Any]:
 
 
 def _served(ask: Any) -> dict[str, Any]:
-    """What is described once the groups are loaded."""
+    """Return the described groups once they are loaded."""
     end = time.monotonic() + 60
     while True:
         found: dict[str, Any] = ask(DESCRIBE, 1, _all_groups())
@@ -107,7 +107,7 @@ def _served(ask: Any) -> dict[str, Any]:
         time.sleep(0.1)
 
 
-def test_groups_that_kafka_left_go_on_here_and_those_left_here_go_on_there(tmp_path: Path) -> None:
+def test_groups_continue_after_a_move_from_kafka_and_back(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path, PATIENT, short_lived=True)
     kafka.start()
     ask = asking(int(kafka.bootstrap.rpartition(":")[2]))
@@ -147,7 +147,7 @@ def _told(server: str, *arguments: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def test_kafka_consumer_groups_prints_the_same(tmp_path: Path) -> None:
+def test_consumer_groups_tool_prints_the_same_as_with_kafka(tmp_path: Path) -> None:
     printed = []
     with RunningBroker(tmp_path / "ours", PATIENT) as broker, RealKafka(tmp_path / "kafka", PATIENT) as kafka:
         for port in (broker.port, int(kafka.bootstrap.rpartition(":")[2])):
@@ -178,7 +178,7 @@ def _plain(line: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="franz-go needs Go on PATH")
-def test_franz_go(broker: RunningBroker) -> None:
+def test_franz_go_members_share_a_group(broker: RunningBroker) -> None:
     broker.create_topic("franz", 6)
     binary = cache_dir() / "franz" / "franz"
     binary.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Fetch with a last fetched epoch (KIP-595): our broker over a mirror says what the Kafka says whose logs these are."""
+"""Fetch with a last fetched epoch (KIP-595): our broker on mirrored logs responds as the source Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def answers(bootstrap: str, topic_id: uuid.UUID, asked: list[tuple[int, in
     return found
 
 
-def test_kafka_answers_the_same(tmp_path: Path) -> None:
+def test_diverging_epochs_equal_those_of_kafka(tmp_path: Path) -> None:
     with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:
         kafka.create_topic("orders")
         for round_ in range(3):

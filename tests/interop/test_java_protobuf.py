@@ -30,7 +30,7 @@ _READER = Path(__file__).with_name("ProtobufReader.java")
 
 
 class Far(Exception):
-    """A timestamp that Spark's 64 bits of microseconds cannot say: it fails the value."""
+    """A timestamp beyond Spark's 64-bit microseconds, which makes the value bad."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def jar() -> Path:
 
 
 def by_java(jar: Path, given: list[Case], at: Path) -> list[Any]:
-    """What Java makes of all values."""
+    """Return Java's parse results for all values."""
     with at.open("wb") as file:
         file.write(struct.pack(">i", len(given)))
         for case in given:
@@ -140,7 +140,7 @@ def differences(jar: Path, at: Path, seed: int, schemas: int, values: int) -> tu
     return found, bad
 
 
-def test_a_sample_is_read_as_java_reads_it(jar: Path, tmp_path: Path) -> None:
+def test_sample_is_parsed_as_by_java(jar: Path, tmp_path: Path) -> None:
     found, bad = differences(jar, tmp_path / "cases", 11, 20, 100)
     assert found == []
     assert bad > 100
@@ -149,7 +149,7 @@ def test_a_sample_is_read_as_java_reads_it(jar: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_thousand_messages_are_read_as_java_reads_them(jar: Path, tmp_path: Path, seed: int) -> None:
+def test_twenty_thousand_messages_are_parsed_as_by_java(jar: Path, tmp_path: Path, seed: int) -> None:
     found, bad = differences(jar, tmp_path / "cases", seed, 100, 200)
     assert found == []
     assert bad > 1000

@@ -96,7 +96,7 @@ def cells(brokers: Mapping[str, RunningBroker], tokens: Path) -> Cells:
     return found
 
 
-def test_every_cell(tmp_path: Path) -> None:
+def test_java_client_with_each_protocol_and_mechanism(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         brokers = {
             kind: stack.enter_context(

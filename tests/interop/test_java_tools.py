@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, unchanged, against our broker; what they print is what they print of a real Kafka."""
+"""Kafka's own command-line tools against our broker: their output equals that with a real Kafka."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def test_administrators_tools_print_what_they_print_of_a_real_kafka(broker: RunningBroker) -> None:
+def test_admin_tools_print_the_same_as_with_kafka(broker: RunningBroker) -> None:
     java_tools.prepare(broker.bootstrap)
     ours = {step.name: java_tools.ask(step, broker.bootstrap, broker.log_dir) for step in STEPS}
     assert list(ours) == list(KAFKAS), "the scenario has changed: record it again"
     assert ours == KAFKAS
 
 
-def test_producer_and_consumer_performance_with_every_codec(broker: RunningBroker) -> None:
+def test_performance_tools_work_with_every_codec(broker: RunningBroker) -> None:
     records, consumer = 5_000, Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "nobody"})
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         told = run_tool(
@@ -56,7 +56,7 @@ def test_producer_and_consumer_performance_with_every_codec(broker: RunningBroke
     assert int(consumed[4]) >= 5 * records, told
 
 
-def test_what_verifiable_producers_were_acknowledged_verifiable_consumers_get_once(broker: RunningBroker) -> None:
+def test_verifiable_consumer_gets_each_acknowledged_record_once(broker: RunningBroker) -> None:
     count = 2_000
     told = run_tool(
         "VerifiableProducer", "--bootstrap-server", broker.bootstrap, "--topic", "verified", "--max-messages", count,
@@ -78,12 +78,12 @@ def test_what_verifiable_producers_were_acknowledged_verifiable_consumers_get_on
     assert committed[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": count}]
 
 
-def test_records_come_back_within_the_measure_of_end_to_end_latency(broker: RunningBroker) -> None:
+def test_end_to_end_latency_tool_succeeds(broker: RunningBroker) -> None:
     told = run_tool("EndToEndLatency", broker.bootstrap, "latency", 200, 1, 100)
     assert re.search(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", told), told
 
 
-def test_every_api_that_is_served_is_usable_by_java_clients(broker: RunningBroker) -> None:
+def test_every_served_api_is_usable_by_java_clients(broker: RunningBroker) -> None:
     told = run_tool("BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap)
     usable = {int(key) for key in re.findall(r"^\s+\w+\((\d+)\): \d+(?: to \d+)? \[usable: \d+\]", told, re.MULTILINE)}
     # Produce is told from version 0 on, for librdkafka (KAFKA-18659); Java clients choose by what they know.

@@ -109,14 +109,16 @@ def read_all(bootstrap: str) -> Rows:
 
 
 def latest(rows: list[dict[str, Any]]) -> dict[object, object]:
-    """Of each key the last value; keys whose last value is a tombstone are gone."""
+    """Return the last value of each key, without keys whose last value is a tombstone."""
     values = {row["key"]: row["value"] for row in rows}
     return {key: value for key, value in values.items() if value is not None}
 
 
 def check_files(kafka: RealKafka) -> None:
-    """DumpLogSegments, on every file of every partition: it tells what is in it, and nothing that it does not tell of
-    files that Kafka's cleaner has been over."""
+    """Run DumpLogSegments on every file of every partition and assert that it reports no fault.
+
+    Only the messages that it also prints for files of Kafka's own cleaner are allowed.
+    """
     files = [path for topic in (*TOPICS, OFFSETS, STATES) for path in sorted(kafka.partition_dir(topic).iterdir())]
 
     def told(suffix: str, *options: str, topic: str = "") -> list[str]:
@@ -148,7 +150,7 @@ def check_files(kafka: RealKafka) -> None:
         assert "decode" not in text.lower(), "a record could not be decoded"
 
 
-def test_kafka_finds_nothing_wrong_with_what_our_cleaner_left(tmp_path: Path) -> None:
+def test_kafka_accepts_the_output_of_our_cleaner(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka")
     with kafka:
         for topic in TOPICS:

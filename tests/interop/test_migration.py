@@ -1,4 +1,4 @@
-"""docs/migration.md: the job before runs with Spark's own connector, the job after goes on where it stopped."""
+"""docs/migration.md: a job with Spark's own connector, and its continuation with kafkalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(out: Path) -> list[tuple[int, int, str, int]]:
     return sorted((row["partition"], row["offset"], row["customer"], row["amount"]) for row in rows)
 
 
-def test_the_job_goes_on_with_kafkalog_where_the_connector_stopped(tmp_path: Path) -> None:
+def test_job_continues_with_kafkalog_where_the_connector_stopped(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     jars = " ".join(f"--conf {name}={value}" for name, value in connector.conf.items())

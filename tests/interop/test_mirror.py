@@ -1,4 +1,4 @@
-"""A mirror of a real Kafka: the same batches, whatever was written, deleted, compacted or killed meanwhile."""
+"""A mirror of a real Kafka has the same batches, also after deletions, compaction and kills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
 from tests.broker.storage.helpers.loaded_logs import records
 from tests.broker.storage.helpers.stored_logs import NOW, TOPIC_ID, log_config
@@ -45,7 +45,7 @@ def send(bootstrap: str, topic: str, count: int, *, first: int = 0, config: Mapp
 
 
 def transactions(bootstrap: str, topic: str) -> None:
-    """Two that end one way or the other, between each other's records, and one that stays open."""
+    """Write two interleaved transactions, one committed and one aborted, and one that stays open."""
 
     def begun(name: str) -> Producer:
         producer = Producer(
@@ -68,7 +68,7 @@ def transactions(bootstrap: str, topic: str) -> None:
 
 
 def headers(directory: Path, topic: str, partition: int = 0) -> list[str]:
-    """What DumpLogSegments says of each batch, but for its position."""
+    """Return DumpLogSegments' line for each batch, without the position."""
     logs = sorted((directory / f"{topic}-{partition}").glob("*.log"))
     told = run_tool("DumpLogSegments", "--files", ",".join(map(str, logs)))
     lines = [line for line in told.splitlines() if line.startswith("baseOffset")]
@@ -93,7 +93,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
         yield running
 
 
-def test_every_batch_is_kafkas(kafka: RealKafka, tmp_path: Path) -> None:
+def test_mirrored_batches_equal_those_of_kafka(kafka: RealKafka, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     topics = [f"codec-{codec}" for codec in CODECS]
     for topic, codec in zip(topics, CODECS, strict=True):
@@ -111,7 +111,9 @@ def test_every_batch_is_kafkas(kafka: RealKafka, tmp_path: Path) -> None:
     assert findings(mirror) == []
 
 
-def test_more_partitions_a_topic_made_anew_records_deleted(kafka: RealKafka, tmp_path: Path) -> None:
+def test_mirror_follows_added_partitions_a_recreated_topic_and_deleted_records(
+    kafka: RealKafka, tmp_path: Path
+) -> None:
     mirror = tmp_path / "mirror"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     kafka.create_topic("changing", 1, {"internal.segment.bytes": 20_000})
@@ -155,7 +157,7 @@ def until(is_so, seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def test_a_compacted_log_is_copied_with_its_gaps(kafka: RealKafka, tmp_path: Path) -> None:
+def test_compacted_log_is_copied_with_its_gaps(kafka: RealKafka, tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     settings = {
         "cleanup.policy": "compact", "internal.segment.bytes": 20_000, "min.cleanable.dirty.ratio": 0.01,
@@ -175,7 +177,7 @@ def test_a_compacted_log_is_copied_with_its_gaps(kafka: RealKafka, tmp_path: Pat
 
 
 @pytest.mark.parametrize("version", [11, 12, 13])
-def test_where_the_logs_part_the_mirror_is_cut(
+def test_diverging_mirror_is_truncated(
     kafka: RealKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
 ) -> None:
     """As after an unclean election: the mirror has batches that no leader has any more, and the next leader epoch goes
@@ -236,7 +238,7 @@ class Load:
 @pytest.mark.parametrize(
     ("kills", "source_kills"), [(4, 1), pytest.param(30, 5, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
-def test_kills_of_either_side_lose_and_double_nothing(tmp_path: Path, kills: int, source_kills: int) -> None:
+def test_kills_of_mirror_and_source_lose_and_duplicate_no_record(tmp_path: Path, kills: int, source_kills: int) -> None:
     kafka, mirror = RealKafka(tmp_path / "kafka", short_lived=True), tmp_path / "mirror"
     with kafka:
         for topic in ("orders", "clicks"):
@@ -261,11 +263,11 @@ def test_kills_of_either_side_lose_and_double_nothing(tmp_path: Path, kills: int
 
 
 def held(mirror: Path) -> int:
-    """Bytes of its logs."""
+    """Return the size of the logs in bytes."""
     return sum(path.stat().st_size for path in mirror.glob("*/*.log"))
 
 
-def test_a_real_kafka_loads_what_was_mirrored(tmp_path: Path) -> None:
+def test_kafka_loads_the_mirrored_directory(tmp_path: Path) -> None:
     kafka, mirror = RealKafka(tmp_path / "kafka", short_lived=True), tmp_path / "mirror"
     with kafka:
         kafka.create_topic("orders", 1, {"internal.segment.bytes": 40_000})

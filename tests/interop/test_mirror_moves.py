@@ -27,7 +27,7 @@ PARTITIONS = 2
 
 
 def send(bootstrap: str, first: int, count: int) -> None:
-    """Numbers, by an idempotent producer that ends with its cluster."""
+    """Produce numbers with an idempotent producer that is used for this cluster only."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1})
     for number in range(first, first + count):
         producer.produce("orders", b"%d" % number, partition=number % PARTITIONS)
@@ -70,7 +70,7 @@ def begin_group(bootstrap: str) -> None:
     consumer.close()
 
 
-def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
+def test_move_from_kafka_to_kafkalog_and_to_another_kafka_loses_no_record(tmp_path: Path) -> None:
     mirror, handover = tmp_path / "mirror", tmp_path / "handover"
     with RealKafka(tmp_path / "first", short_lived=True) as first:
         first.create_topic("orders", PARTITIONS, SETTINGS)
@@ -130,7 +130,7 @@ def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
 
 
 def begin_group_elsewhere(bootstrap: str) -> None:
-    """So that __consumer_offsets is there."""
+    """Create a group in the other cluster, so that __consumer_offsets exists."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "another", "enable.auto.commit": False})
     commit(consumer, [TopicPartition("orders", 0, 0)])
     consumer.close()

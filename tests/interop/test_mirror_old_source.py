@@ -1,4 +1,4 @@
-"""A mirror of Kafka 2.8.2, with batches of v2 and with message sets v1 and v0, which that release still keeps."""
+"""A mirror of Kafka 2.8.2 with v2 batches and with v1 and v0 message sets, which that release still stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(available() is not None, reason=str(available())
 FORMATS = {"v2": "2.8", "v1": "0.10.2", "v0": "0.9.0"}
 
 
-def test_every_batch_is_kafkas(tmp_path: Path) -> None:
+def test_mirrored_batches_equal_those_of_kafka(tmp_path: Path) -> None:
     mirror = tmp_path / "mirror"
     with OldKafka(tmp_path / "kafka") as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})

@@ -1,4 +1,4 @@
-"""A mirror of a real Kafka that wants TLS and a password, by librdkafka's property names."""
+"""A mirror of a real Kafka that requires TLS and a password, configured with librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def certificate(directory: Path) -> tuple[Path, Path]:
     return both, alone
 
 
-def test_tls_and_a_password(tmp_path: Path) -> None:
+def test_mirror_over_tls_with_a_password_copies_the_log(tmp_path: Path) -> None:
     both, ca = certificate(tmp_path)
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     properties = {
@@ -83,7 +83,7 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram(tmp_path: Path, mechanism: str) -> None:
+def test_mirror_with_scram_copies_the_log(tmp_path: Path, mechanism: str) -> None:
     login = "org.apache.kafka.common.security.scram.ScramLoginModule"
     properties = {
         "sasl.enabled.mechanisms": mechanism,

@@ -1,4 +1,4 @@
-"""A mirror of three Kafkas through unclean elections: what a leader had and lost, the mirror loses too."""
+"""A mirror of three Kafkas across unclean elections: it truncates the records that the cluster lost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def send(kafkas: ThreeKafkas, first: int, count: int, codec: str) -> None:
     assert producer.flush(60) == 0
 
 
-def test_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mirror_truncates_records_lost_in_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mirror = tmp_path / "mirror"
     with ThreeKafkas(tmp_path / "kafkas", PROPERTIES) as kafkas:
         admin = AdminClient({"bootstrap.servers": kafkas.bootstrap})
@@ -88,7 +88,7 @@ def test_unclean_elections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         assert log_data(mirror, "orders") == log_data(kafkas.brokers[leader].data_dir, "orders")
         assert epochs(mirror, "orders") == [
             entry for entry in epochs(kafkas.brokers[leader].data_dir, "orders")
-            if entry[1] < len_of(kafkas, leader)
+            if entry[1] < log_end_offset(kafkas, leader)
         ]  # fmt: skip
         assert findings(mirror) == []
 
@@ -97,8 +97,8 @@ def same(kafkas: ThreeKafkas, node: int, mirror: Path) -> bool:
     return same_logs(mirror, kafkas.brokers[node].data_dir, "orders")
 
 
-def len_of(kafkas: ThreeKafkas, node: int) -> int:
-    """The log end offset, as the leader's clients see it."""
+def log_end_offset(kafkas: ThreeKafkas, node: int) -> int:
+    """Return the log end offset that the leader reports."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": kafkas.brokers[node].bootstrap, "group.id": "ends"})

@@ -1,4 +1,4 @@
-"""OAUTHBEARER message by message: a real Kafka with unsecured tokens, and our broker, asked the same."""
+"""OAUTHBEARER with unsecured tokens: a real Kafka and our broker get the same messages."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SECURITY = {
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+def kafka_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
     with sasl_kafka(tmp_path_factory.mktemp("kafka"), SECURITY) as (_, ports):
         yield ports
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+def broker_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
     with sasl_broker(tmp_path_factory.mktemp("ours") / "data", SECURITY) as ports:
         yield ports
 
@@ -103,10 +103,10 @@ def answers(ports: Ports, messages: list[bytes], lifetime: Callable[[float], Any
 
 
 def to_ten_seconds(seconds: float) -> Any:
-    """A session lasts until its token ends, and the other broker is asked a bit later."""
+    """Return a value equal to lifetimes within ten seconds: a session ends with its token, and one broker is later."""
     return pytest.approx(seconds, abs=10)
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_messages_are_answered_as_kafka_answers_them(name: str, theirs: Ports, ours: Ports) -> None:
-    assert answers(ours, MESSAGES[name]) == answers(theirs, MESSAGES[name], to_ten_seconds)
+def test_responses_to_sasl_messages_equal_those_of_kafka(name: str, kafka_ports: Ports, broker_ports: Ports) -> None:
+    assert answers(broker_ports, MESSAGES[name]) == answers(kafka_ports, MESSAGES[name], to_ten_seconds)

@@ -1,4 +1,4 @@
-"""OAUTHBEARER with tokens that are signed: a real Kafka and our broker, with one file of keys, asked the same."""
+"""OAUTHBEARER with signed tokens: a real Kafka and our broker share a key file and get the same messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def part(value: Any) -> str:
 
 
 def with_public_key_as_secret() -> str:
-    """The old attack: HS256 with what everybody knows."""
+    """Return a token with an HS256 signature whose secret is the public key (the algorithm confusion attack)."""
     claims = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW - 60, "exp": NOW + 3600}
     head = f"{part({'alg': 'HS256', 'kid': 'rsa'})}.{part(claims)}"
     mac = hmac.new(KEYS["rsa"].as_pem(private=False), head.encode(), hashlib.sha256).digest()
@@ -127,14 +127,14 @@ TOKENS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_signed_tokens_are_answered_as_kafka_answers_them(name: str, theirs: Ports, ours: Ports) -> None:
+def test_responses_to_signed_tokens_equal_those_of_kafka(name: str, theirs: Ports, ours: Ports) -> None:
     messages = [first(TOKENS[name]), *([] if name.startswith("good") else [AGAIN])]
     said = answers(theirs, messages, to_ten_seconds)
     assert answers(ours, messages) == said
     assert (len(said) == 3 and "failed" not in str(said) and said[1][0] == "none") == name.startswith("good"), said
 
 
-def test_a_token_that_has_ended_within_the_skew_is_taken_as_kafka_takes_it(theirs: Ports, ours: Ports) -> None:
+def test_token_expired_within_the_clock_skew_is_accepted_as_by_kafka(theirs: Ports, ours: Ports) -> None:
     message = [first(signed(exp=int(time.time()) - 1))]
     said = answers(ours, message)
     assert said == answers(theirs, message, to_ten_seconds)

@@ -1,4 +1,4 @@
-"""The broker's ListOffsets by timestamp against offset_for_timestamp on its files."""
+"""The broker's ListOffsets by timestamp, compared with offset_for_timestamp on its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_AGO = 1_700_000_000_000
 LATER = 4_000_000_000_000  # later than any clock that writes a marker
 
 
-def test_a_transaction_marker_is_a_record_with_the_time_at_which_it_was_written(tmp_path: Path) -> None:
+def test_offset_for_timestamp_may_be_that_of_a_transaction_marker(tmp_path: Path) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     with RealKafka(tmp_path, short_lived=True) as kafka:

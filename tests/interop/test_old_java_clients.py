@@ -1,4 +1,4 @@
-"""Apache's own clients of the years of the protocol guides, against the broker."""
+"""Apache's own clients of the releases of the protocol guides, used with the broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_java(program: str, version: str, artifact: str, *arguments: object) -> l
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", ["0.9.0.1", "0.10.0.1"])
-def test_producer_and_group_of_kafka_clients(broker: RunningBroker, version: str, codec: str) -> None:
+def test_old_java_producer_and_consumer_group_work(broker: RunningBroker, version: str, codec: str) -> None:
     topic = f"java-{version}-{codec}"
     broker.create_topic(topic, 2)
     assert run_java("OldClient", version, "kafka-clients", broker.bootstrap, topic, codec, COUNT) == [
@@ -46,7 +46,7 @@ def test_producer_and_group_of_kafka_clients(broker: RunningBroker, version: str
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_scala_producer_and_simple_consumer_of_0_8(broker: RunningBroker, codec: str) -> None:
+def test_scala_producer_and_simple_consumer_of_0_8_work(broker: RunningBroker, codec: str) -> None:
     topic = f"scala-{codec}"
     broker.create_topic(topic, 1)
     lines = run_java("SimpleConsumer08", "0.8.2.2", "kafka_2.11", broker.host, broker.port, topic, codec, COUNT)

@@ -1,4 +1,4 @@
-"""Quotas: a real Kafka and our broker are asked the same by requests and by kafka-configs.sh, and answer the same."""
+"""Quotas: requests and kafka-configs.sh get the same responses from a real Kafka and from our broker."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def found(broker: Any, components: list[tuple[str, int, str | None]], strict: bo
     return answer.error_code, answer.error_message or None, answer.entries is None, entries
 
 
-def test_the_same_alterations_and_filters_are_answered_the_same(both: tuple[Any, Any]) -> None:
+def test_responses_to_quota_requests_equal_those_of_kafka(both: tuple[Any, Any]) -> None:
     different = []
     for named, operations in ALTERATIONS:
         told = [altered(broker, named, operations) for broker in both]
@@ -172,7 +172,7 @@ def said(broker: Any, command: str) -> list[str]:
     return sorted(re.findall(r"\S+", text))
 
 
-def test_kafka_configs_works_unchanged(both: tuple[Any, Any]) -> None:
+def test_kafka_configs_tool_prints_the_same_as_with_kafka(both: tuple[Any, Any]) -> None:
     for command in COMMANDS:
         mine = said(both[1], command)
         assert learnt(partial(said, both[0], command), mine) == mine, command

@@ -15,7 +15,7 @@ from tests.interop.real_kafka import RealKafka, available
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 
-def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: Path) -> None:
+def test_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     with RealKafka(tmp_path, short_lived=True) as kafka:
@@ -53,13 +53,13 @@ def test_a_real_kafka_keeps_its_records_over_a_clean_stop_and_a_crash(tmp_path: 
         assert kafka.consume("orders") == before
 
 
-def test_a_kafka_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_kafka_that_cannot_start_raises_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="log\\.segment\\.bytes"):
         RealKafka(tmp_path, {"log.segment.bytes": -5}, short_lived=True).start()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
-def test_a_kafka_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+def test_kafka_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
         "import os, sys, tests.interop.real_kafka as k; k.RealKafka(sys.argv[1], short_lived=True).start(); os._exit(0)"
     )

@@ -22,7 +22,7 @@ KAFKAS = {"internal.segment.bytes", "index.interval.bytes"}
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_apache_kafka_loads_what_a_killed_broker_left(tmp_path: Path, end: str) -> None:
+def test_kafka_loads_the_directory_of_a_killed_broker(tmp_path: Path, end: str) -> None:
     kafka = RealKafka(tmp_path / "kafka", {"offsets.topic.num.partitions": 2}, short_lived=True)
     with kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {name: TOPIC_CONFIG[name] for name in KAFKAS})

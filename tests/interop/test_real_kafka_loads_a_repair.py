@@ -84,7 +84,7 @@ def check_goes_on(kafka: RealKafka, kept: list[dict[str, Any]]) -> None:
         kafka.stop()
 
 
-def test_a_damaged_directory_is_repaired_and_loaded(tmp_path: Path) -> None:
+def test_kafka_loads_a_repaired_directory(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka")
     with kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": 20_000})

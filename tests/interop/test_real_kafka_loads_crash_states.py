@@ -47,7 +47,7 @@ def writes(world: World) -> None:
 
 
 def made_by_kafka(directory: Path) -> RealKafka:
-    """A Kafka that is stopped and has the topics of `writes`, its internal ones included."""
+    """A stopped Kafka with the topics of `writes` and its internal topics."""
     kafka = RealKafka(directory, short_lived=True)
     with kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": 1000, "index.interval.bytes": 200})
@@ -69,7 +69,7 @@ def recover(state: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize("is_recovered", [False, True], ids=["as it is", "recovered by our broker"])
-def test_apache_kafka_loads_states_after_a_power_cut(tmp_path: Path, is_recovered: bool) -> None:
+def test_kafka_loads_states_after_a_power_cut(tmp_path: Path, is_recovered: bool) -> None:
     kafka = made_by_kafka(tmp_path / "kafka")
     run = record(Workload("interop", writes, PROPERTIES), Mode.STRICT, seed=1, initial=kafka.data_dir)
     states = [state for state in states_of(run, 100, seed=5) if state.kind is not StateKind.EVERYTHING][:STATES]

@@ -59,7 +59,7 @@ def dump(files: list[Path], *options: str) -> str:
     return ran.stdout
 
 
-def test_apache_kafka_goes_on_where_our_broker_stopped(tmp_path: Path) -> None:
+def test_kafka_continues_in_the_directory_of_our_broker(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"loaded-{codec}" for codec in CODECS]
     with kafka:

@@ -1,4 +1,4 @@
-"""notebooks/incident.ipynb with the directory of a real Kafka, which loads what the notebook saves and goes on."""
+"""notebooks/incident.ipynb with the directory of a real Kafka, which then loads the saved directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = 10_000
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_kafka_loads_what_the_notebook_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_loads_the_directory_saved_by_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = RealKafka(tmp_path / "kafka")
     with kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {"internal.segment.bytes": 20_000})

@@ -1,4 +1,4 @@
-"""What Spark writes to a bucket, a real Kafka loads from a copy: its consumers return it, it goes on after it."""
+"""A real Kafka loads a copy of a bucket that Spark has written to, returns its records and appends further ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def put_back(kafka: RealKafka, place: Place, scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["clean", "crashed"])
-def test_a_copy_of_the_bucket_is_loaded_and_goes_on(tmp_path: Path, server: S3Server, start: str) -> None:
+def test_kafka_loads_a_copy_of_the_bucket_and_continues(tmp_path: Path, server: S3Server, start: str) -> None:
     """Kafka, the sink on a copy in a bucket, Kafka on a copy of that. A writer is stopped in between; partition 2 ends
     with an empty active segment. `crashed`: Kafka has no marker of a clean stop, and checks what it loads."""
     kafka = RealKafka(tmp_path, short_lived=True)

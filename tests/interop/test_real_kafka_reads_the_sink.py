@@ -1,4 +1,4 @@
-"""What Spark writes, a real Kafka loads: its consumers return it, it goes on behind it, DumpLogSegments is silent."""
+"""A real Kafka loads segments that Spark has written, returns their records and appends further ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def in_files(log_dir: Path, topic: str = TOPIC) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("start", "codecs"), [("clean", CODECS), ("crashed", ("none", "zstd"))], ids=["clean", "crashed"]
 )
-def test_a_directory_half_written_by_kafka_goes_on(tmp_path: Path, start: str, codecs: tuple[str, ...]) -> None:
+def test_kafka_and_sink_take_turns_in_a_directory(tmp_path: Path, start: str, codecs: tuple[str, ...]) -> None:
     """Kafka, the sink, Kafka again, the sink again; `crashed`: Kafka is killed instead of stopped. Recovery does not
     look at codecs: two of them are enough there."""
     kafka = RealKafka(tmp_path, short_lived=True)

@@ -1,4 +1,4 @@
-"""What we write, a real Kafka loads and its consumers return; DumpLogSegments finds nothing to say about it.
+"""A real Kafka loads segments that kafkalog has written; consumers return them, DumpLogSegments reports no error.
 
 Every kind of log is written twice: for a broker that starts after a clean shutdown and believes the files, and for one
 that has lost its clean-shutdown marker and its recovery points, checks every batch and builds the indexes again.
@@ -155,7 +155,7 @@ def write_transactions(directory: Path, topic: str) -> tuple[list[Row], list[Row
 
 @dataclasses.dataclass
 class Proof:
-    """What a broker made of our logs."""
+    """Observations of a Kafka that has loaded our logs."""
 
     kafka: RealKafka
     wanted: dict[str, list[Row]]
@@ -220,19 +220,19 @@ TOPICS = [f"{start}-{kind}" for start in STARTS for kind in KINDS] + [TRANSACTIO
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_kafkas_consumer_returns_every_record_we_wrote(proof: Proof, topic: str) -> None:
+def test_consumer_returns_every_written_record(proof: Proof, topic: str) -> None:
     assert len(proof.consumed[topic]) == len(proof.wanted[topic])
     assert proof.consumed[topic] == proof.wanted[topic]
 
 
-def test_a_read_committed_consumer_returns_the_records_of_transactions_that_our_markers_commit(proof: Proof) -> None:
+def test_read_committed_consumer_returns_records_committed_by_our_markers(proof: Proof) -> None:
     wanted, consumed = proof.committed
     assert len(wanted) == 200
     assert consumed == wanted
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_the_broker_leaves_our_segments_and_indexes_as_they_are(proof: Proof, topic: str) -> None:
+def test_kafka_does_not_change_our_segments_and_indexes(proof: Proof, topic: str) -> None:
     """After recovery these are the indexes that Kafka itself has built from our .log files."""
     assert {name: len(data) for name, data in proof.loaded[topic].items()} == {
         name: len(data) for name, data in proof.written[topic].items()
@@ -321,8 +321,8 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_dump_log_segments_would_have_found_a_fault(proof: Proof, tmp_path: Path) -> None:
-    """Guards the two tests above: one wrong bit in an offset, in a timestamp, in a record is told."""
+def test_dump_log_segments_reports_a_flipped_bit(proof: Proof, tmp_path: Path) -> None:
+    """Guards the two tests above: a wrong bit in an offset, a timestamp or a record is reported."""
     source = proof.kafka.partition_dir("clean-none")
     log = sorted(source.glob("*.log"))[0]
     damaged: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Authentication frame by frame and users of SCRAM: a real Kafka and our broker, configured and asked the same.
+"""Authentication frame by frame and SCRAM users: a real Kafka and our broker with the same configuration and requests.
 
 Everything that an answer holds is compared, and whether the connection is closed.
 """
@@ -43,13 +43,13 @@ ALICE = b"\0alice\0alice-secret"
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+def kafka_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
     with sasl_kafka(tmp_path_factory.mktemp("kafka"), SECURITY) as (_, ports):
         yield ports
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+def broker_ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
     with sasl_broker(tmp_path_factory.mktemp("ours") / "data", SECURITY) as ports:
         yield ports
 
@@ -59,7 +59,7 @@ def connected(port: int) -> socket.socket:
 
 
 def told(connection: socket.socket, request: Any) -> Any:
-    """What of an answer is the same with every broker."""
+    """Return the parts of a response that are the same for every broker."""
     try:
         answer = ask(connection, request)
     except OSError:
@@ -116,16 +116,16 @@ def listener_without_sasl(ports: Ports) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_an_exchange_is_answered_as_kafka_answers_it(name: str, theirs: Ports, ours: Ports) -> None:
+def test_responses_of_an_exchange_equal_those_of_kafka(name: str, kafka_ports: Ports, broker_ports: Ports) -> None:
     answers = []
-    for ports in (theirs, ours):
+    for ports in (kafka_ports, broker_ports):
         with connected(ports[1]) as connection:
             answers.append([told(connection, request) for request in EXCHANGES[name]])
     assert answers[1] == answers[0]
 
 
-def test_a_listener_without_sasl_answers_as_kafka_does(theirs: Ports, ours: Ports) -> None:
-    assert listener_without_sasl(ours) == listener_without_sasl(theirs)
+def test_listener_without_sasl_responds_as_kafka(kafka_ports: Ports, broker_ports: Ports) -> None:
+    assert listener_without_sasl(broker_ports) == listener_without_sasl(kafka_ports)
 
 
 def raw(ports: Ports, data: bytes) -> list[Any]:
@@ -140,8 +140,10 @@ def raw(ports: Ports, data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("data", [ALICE, b"\0alice\0x"])
-def test_tokens_without_headers(data: bytes, theirs: Ports, ours: Ports) -> None:
-    assert raw(ours, data) == raw(theirs, data)
+def test_tokens_without_headers_get_the_responses_of_kafka(
+    data: bytes, kafka_ports: Ports, broker_ports: Ports
+) -> None:
+    assert raw(broker_ports, data) == raw(kafka_ports, data)
 
 
 def upsertion(
@@ -226,12 +228,14 @@ def logins(ports: Ports) -> list[Any]:
     return found
 
 
-def test_users_of_scram_are_changed_described_and_let_in_as_by_kafka(theirs: Ports, ours: Ports) -> None:
-    mine = changed(ours)
-    for number, (answers, kafkas) in enumerate(zip(mine, changed(theirs, mine), strict=True)):
+def test_scram_users_are_altered_described_and_authenticated_as_by_kafka(
+    kafka_ports: Ports, broker_ports: Ports
+) -> None:
+    mine = changed(broker_ports)
+    for number, (answers, kafkas) in enumerate(zip(mine, changed(kafka_ports, mine), strict=True)):
         assert answers == kafkas, CHANGES[number]
-    let_in = logins(ours)
-    assert learnt(partial(logins, theirs), let_in) == let_in
+    let_in = logins(broker_ports)
+    assert learnt(partial(logins, kafka_ports), let_in) == let_in
 
 
 COMMANDS = [
@@ -250,7 +254,7 @@ def said(ports: Ports, command: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
-def test_kafka_configs_works_unchanged(theirs: Ports, ours: Ports) -> None:
+def test_kafka_configs_tool_prints_the_same_as_with_kafka(kafka_ports: Ports, broker_ports: Ports) -> None:
     for command in COMMANDS:
-        mine = said(ours, command)
-        assert learnt(partial(said, theirs, command), mine) == mine, command
+        mine = said(broker_ports, command)
+        assert learnt(partial(said, kafka_ports, command), mine) == mine, command

@@ -1,4 +1,4 @@
-"""Share groups side by side: a real Kafka and our broker get the same requests, and Kafka's tool the same to do."""
+"""Share groups: a real Kafka and our broker get the same requests and the same runs of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TASKS = (
 )
 
 
-def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
+def test_share_responses_equal_those_of_kafka(tmp_path: Path) -> None:
     with RealKafka(tmp_path / "kafka", PATIENT, short_lived=True) as kafka:
         wanted = prepared(kafka.bootstrap)
     with running_broker(PATIENT) as broker:
@@ -48,7 +48,7 @@ def test_the_same_requests_get_the_same_answers(tmp_path: Path) -> None:
     assert {label for label in wanted if not are_the_same(label, found[label], wanted[label])} <= BY_CHANCE
 
 
-def test_kafkas_tool_prints_the_same(tmp_path: Path) -> None:
+def test_share_groups_tool_prints_the_same_as_with_kafka(tmp_path: Path) -> None:
     classes = compiled(tmp_path / "classes")
     with RealKafka(tmp_path / "kafka", PROPERTIES, short_lived=True) as kafka:
         kafka.create_topic(TOPIC, 2)

@@ -89,7 +89,7 @@ def test_two_members_process_each_record_once(broker: RunningBroker, classes: Pa
     assert {offset for _, offset in offsets(all_said(third), "G")} == {1000}
 
 
-def test_released_records_come_again_and_rejected_ones_do_not(broker: RunningBroker, classes: Path):
+def test_released_records_are_redelivered_and_rejected_ones_are_not(broker: RunningBroker, classes: Path):
     produce(broker.bootstrap, 2100)
     with ShareWorker(classes, broker.bootstrap, GROUP, TOPIC, "mixed") as worker:
         until(lambda: len(offsets(all_said(worker), "A", "R")) == 2100, lambda: worker.lines[-3:])
@@ -101,7 +101,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(broker: RunningBro
     assert counts == {1, 2}
 
 
-def test_what_a_killed_member_had_is_given_to_another(broker: RunningBroker, classes: Path):
+def test_records_of_a_killed_member_are_delivered_to_another(broker: RunningBroker, classes: Path):
     with ShareWorker(classes, broker.bootstrap, GROUP, TOPIC, "hold") as one:
         until(one.is_ready.is_set, lambda: one.lines)
         produce(broker.bootstrap, 300)
@@ -115,7 +115,7 @@ def test_what_a_killed_member_had_is_given_to_another(broker: RunningBroker, cla
     assert {given[place] for place in held} == {2}
 
 
-def test_members_go_on_after_the_broker_was_killed(broker: RunningBroker, classes: Path):
+def test_members_continue_after_a_kill_of_the_broker(broker: RunningBroker, classes: Path):
     produce(broker.bootstrap, 300)
     with ShareWorker(classes, broker.bootstrap, GROUP, TOPIC) as worker:
         until(lambda: len(offsets(all_said(worker), "A")) == 300, lambda: worker.lines[-3:])

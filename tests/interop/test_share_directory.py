@@ -1,4 +1,4 @@
-"""A directory with share groups goes from Apache Kafka to our broker and back: members, epochs, offsets, counts."""
+"""A directory with share groups moves from Apache Kafka to our broker and back."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ _TYPES = (1, 1, 2, 1, 3, 2, 1)
 
 
 def read(classes: Path, bootstrap: str, records: int) -> None:
-    """A member of Java's accepts so many records."""
+    """Let a Java member accept `count` records."""
     with ShareWorker(classes, bootstrap, GROUP, TOPIC) as worker:
         until(lambda: len(offsets(all_said(worker), "A")) >= records, lambda: worker.lines[-3:])
 
 
-def test_share_groups_go_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
+def test_share_groups_continue_after_a_move_from_kafka_and_back(tmp_path: Path) -> None:
     classes = compiled(tmp_path / "classes")
     kafka = RealKafka(tmp_path / "kafka", PROPERTIES, short_lived=True)
     kafka.start()

@@ -28,7 +28,7 @@ PARTITIONS, WORKERS, LIMIT, GROUP = 4, 3, 10, "workers"
 _LAST_S = 240.0
 
 
-def test_nothing_is_lost_and_nothing_accepted_comes_again(tmp_path: Path) -> None:
+def test_kills_lose_no_record_and_redeliver_no_accepted_one(tmp_path: Path) -> None:
     classes = compiled(tmp_path / "classes")
     properties = {**PROPERTIES, "group.share.delivery.count.limit": LIMIT, "group.share.assignment.interval.ms": 0}
     chance = random.Random(932)

@@ -85,7 +85,7 @@ class Instance:
             self.lines.append(line.rstrip())
 
     def kill(self) -> None:
-        """-9, and what it had on its disk is gone."""
+        """Kill the process with -9 and delete its state directory."""
         self.process.kill()
         self._end(20)
         shutil.rmtree(self._state, ignore_errors=True)
@@ -114,7 +114,7 @@ def _time(number: int) -> int:
 
 
 class Records:
-    """What was produced, and what has to come of it."""
+    """The produced records and the expected results."""
 
     def __init__(self) -> None:
         self.words = self.numbers = self.orders = 0
@@ -156,7 +156,7 @@ class Records:
 
 
 def outputs(bootstrap: str) -> dict[str, list[tuple[str, str]]]:
-    """(key, value) of what is committed, of each topic by partition and offset."""
+    """Return the committed (key, value) pairs of each topic, by partition and offset."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed",
          "auto.offset.reset": "earliest", "enable.auto.commit": False, "enable.partition.eof": True}
@@ -181,7 +181,7 @@ def outputs(bootstrap: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def complete(side: Side, records: Records, instances: list[Instance]) -> None:
-    """Waits until all is there, and checks it."""
+    """Wait until all results are complete, and check them."""
     end = time.monotonic() + _SECONDS
     while (missing := records.missing(found := outputs(side.bootstrap))) > 0:
         assert time.monotonic() < end, (missing, [instance.lines[-8:] for instance in instances])
@@ -202,7 +202,7 @@ def running(instances: list[Instance]) -> None:
 
 
 @pytest.mark.parametrize("side", ["ours", "kafka"])
-def test_results_are_exact_whatever_is_killed(side: str, classes: str, tmp_path: Path) -> None:
+def test_results_of_killed_applications_are_exact(side: str, classes: str, tmp_path: Path) -> None:
     made: dict[str, Callable[[], Side]] = {
         "ours": lambda: RunningBroker(tmp_path / "broker", PROPERTIES),
         "kafka": lambda: RealKafka(tmp_path / "broker", PROPERTIES, short_lived=True),
@@ -245,7 +245,7 @@ def described(side: Side) -> str:
     return "\n".join(sorted(" ".join(line.split()) for line in lines if line.strip()))
 
 
-def test_an_application_goes_from_kafka_to_our_broker_and_back(classes: str, tmp_path: Path) -> None:
+def test_application_continues_after_a_move_from_kafka_and_back(classes: str, tmp_path: Path) -> None:
     kafka, records = RealKafka(tmp_path / "kafka", PROPERTIES, short_lived=True), Records()
     ours = RunningBroker(kafka.data_dir, {"node.id": 1, **PROPERTIES})
     kafka.start()

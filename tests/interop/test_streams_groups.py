@@ -1,4 +1,4 @@
-"""kafka-streams-groups.sh prints of this broker's groups what it prints of a real Kafka's."""
+"""kafka-streams-groups.sh prints the same for groups of this broker and of a real Kafka."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def prepare(port: int) -> None:
 
 
 def told(port: int, call: str) -> list[str]:
-    """What is printed, without what differs by chance, and the code that the tool ends with."""
+    """Return the tool's exit code and its output without values that differ by chance."""
     server = f"127.0.0.1:{port}"
     ran = try_tool(
         "org.apache.kafka.tools.streams.StreamsGroupCommand", "--bootstrap-server", server, *call.split()
@@ -84,7 +84,7 @@ def told(port: int, call: str) -> list[str]:
     return [*lines, f"exit {ran.returncode}"]
 
 
-def test_kafka_streams_groups_prints_the_same(tmp_path: Path) -> None:
+def test_streams_groups_tool_prints_the_same_as_with_kafka(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "ours", PATIENT) as ours, RealKafka(tmp_path / "kafka", PATIENT) as kafka:
         ports = ours.port, int(kafka.bootstrap.rpartition(":")[2])
         for port in ports:

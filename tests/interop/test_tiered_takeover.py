@@ -1,4 +1,4 @@
-"""A real Kafka's directory and tier, taken over by our broker, and ours by a real Kafka: every record is served."""
+"""Takeover of a real Kafka's directory and remote tier by our broker, and back: every record is served."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def expected(end: int) -> list[tuple[int, bytes]]:
     return [(number, b"%01000d" % number) for number in range(end)]
 
 
-def test_directory_and_tier_go_from_kafka_to_us_and_back(tmp_path: Path) -> None:
+def test_directory_and_tier_move_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
     kafka = TieredKafka(tmp_path / "kafka")
     with kafka:
         kafka.create_topic("orders", 1, TIERED_TOPIC)

@@ -1,4 +1,4 @@
-"""Tiered topics of a real Kafka and of this broker, line by line: settings, retention, deletions, offsets, restarts."""
+"""Tiered topics of a real Kafka and of this broker: settings, retention, deletions, offsets and restarts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def settled(bootstrap: str, topics: list[str]) -> Iterator[str]:
 def scenario(
     bootstrap: Callable[[], str], create: Callable[[str, int, dict[str, object]], object], restart: Callable[[], None]
 ) -> Iterator[str]:
-    """Lines that are equal for brokers that do the same."""
+    """Run the scenario; return lines that are equal for brokers with the same behaviour."""
 
     def alter(topic: str, **configs: object) -> str:
         operations = [(name.replace("_", "."), SET, str(value)) for name, value in configs.items()]
@@ -108,7 +108,7 @@ def scenario(
     yield from settled(bootstrap(), ["expiring", "deleted", "one-byte"])
 
 
-def test_tiered_topics_are_copied_expire_and_answer_as_those_of_kafka(tmp_path: Path) -> None:
+def test_tiered_topics_behave_as_those_of_kafka(tmp_path: Path) -> None:
     with TieredKafka(tmp_path / "kafka") as kafka:
 
         def restart_kafka() -> None:

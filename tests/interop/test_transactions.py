@@ -61,7 +61,7 @@ def values(bootstrap: str, topic: str, level: str = "read_committed") -> list[tu
     return [(row["partition"], row["offset"], row["value"]) for row in consume(bootstrap, topic, level)]
 
 
-def test_kafkas_producer_and_tools_work_with_our_broker(broker: RunningBroker) -> None:
+def test_transactional_producer_and_tools_of_kafka_work(broker: RunningBroker) -> None:
     broker.create_topic("perf", 2)
     broker.create_topic("moves", 2)
     told = perf(broker.bootstrap, "perf", "performer", 20_000)
@@ -89,7 +89,7 @@ def test_kafkas_producer_and_tools_work_with_our_broker(broker: RunningBroker) -
     assert len(tool("find-hanging", "--broker-id", 1)) == 1  # the head of an empty table
 
 
-def test_a_directory_with_transactions_goes_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
+def test_directory_with_transactions_moves_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     with kafka:
         for topic in ("moves", "perf"):

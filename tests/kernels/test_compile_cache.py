@@ -71,7 +71,7 @@ def call(path: Path, *arguments: str, **environment: str) -> tuple[Any, int, str
     return directory, hits, ran.stderr
 
 
-def test_an_index_that_names_a_class_of_another_release_is_written_anew(tmp_path: Path) -> None:
+def test_cache_index_of_another_numba_release_is_rewritten(tmp_path: Path) -> None:
     file = IndexFile(str(tmp_path), "kernel", "stamp")
     file.save("signature", "code")
     (index,) = tmp_path.glob("*.nbi")
@@ -84,7 +84,7 @@ def test_an_index_that_names_a_class_of_another_release_is_written_anew(tmp_path
 
 
 @pytest.mark.end_to_end
-def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp_path: Path) -> None:
+def test_wheel_without_a_home_caches_kernels_in_tmpdir_and_logs_it_once(tmp_path: Path) -> None:
     archive = wheel(tmp_path)
     place = tmp_path / f"kafkalog-kernels-{os.getuid()}"
     directory, hits, said = call(archive, TMPDIR=str(tmp_path))
@@ -99,7 +99,7 @@ def test_a_wheel_without_a_home_keeps_its_kernels_in_tmpdir_and_says_so_once(tmp
 
 
 @pytest.mark.end_to_end
-def test_a_read_only_package_keeps_its_kernels_elsewhere(tmp_path: Path) -> None:
+def test_read_only_package_caches_kernels_elsewhere(tmp_path: Path) -> None:
     """site-packages of an image, run by a user without rights there and without a home."""
     site = tmp_path / "site-packages"
     shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
@@ -118,7 +118,7 @@ def test_a_read_only_package_keeps_its_kernels_elsewhere(tmp_path: Path) -> None
 
 
 @pytest.mark.end_to_end
-def test_an_image_warmed_by_its_builder_compiles_nothing_for_its_user(tmp_path: Path) -> None:
+def test_prewarmed_image_compiles_nothing_for_its_user(tmp_path: Path) -> None:
     """A package that root has warmed and that its user can only read, with a home and without one."""
     site = tmp_path / "site-packages"
     shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
@@ -150,7 +150,7 @@ def test_kernels_for_a_baseline_processor_are_used_by_a_better_one(tmp_path: Pat
 
 
 @pytest.mark.end_to_end
-def test_of_two_processes_that_need_a_kernel_one_compiles_it(tmp_path: Path) -> None:
+def test_only_one_of_two_processes_compiles_a_kernel(tmp_path: Path) -> None:
     package = wheel(tmp_path)
     with ThreadPoolExecutor() as threads:
         calls = [threads.submit(call, package, NUMBA_CACHE_DIR=str(tmp_path / "named")) for _ in range(2)]
@@ -165,7 +165,7 @@ def test_numba_cache_dir_takes_precedence_also_for_a_wheel(tmp_path: Path) -> No
 
 
 @pytest.mark.end_to_end
-def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(tmp_path: Path) -> None:
+def test_no_writable_cache_compiles_kernels_and_logs_the_cost_once(tmp_path: Path) -> None:
     directory, hits, said = call(wheel(tmp_path), "nowhere")
     assert directory is None
     assert hits == 0
@@ -174,7 +174,7 @@ def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(
     assert "spark.executorEnv.NUMBA_CACHE_DIR" in said
 
 
-def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directories_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def place(source: Path) -> str | None:
         cache_directories.writable_directory.cache_clear()
         return cache_directories.writable_directory(
@@ -197,7 +197,7 @@ def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert place(Path("/proc")) is None
 
 
-def test_planning_knows_whether_a_kernel_was_ever_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_detects_whether_a_kernel_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Numba: in a package that was warmed, in NUMBA_CACHE_DIR, and nowhere."""
     package = tmp_path / "warmed"
     (package / "__pycache__").mkdir(parents=True)
@@ -220,7 +220,7 @@ def test_planning_knows_whether_a_kernel_was_ever_compiled(tmp_path: Path, monke
     assert cache_directories.has_compiled("warmed.a_kernel")
 
 
-def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
+def test_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
     """What is in a cache is run, and its name can be foreseen by everybody on the machine."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", NOWHERE)
@@ -345,7 +345,7 @@ def stamps_of_changes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
 
 
 @pytest.mark.parametrize("changed", ANEW)
-def test_a_change_in_a_file_makes_the_kernels_anew_that_have_something_of_it(
+def test_changed_file_recompiles_exactly_the_kernels_that_use_it(
     stamps_of_changes: dict[str, list[str]], changed: str
 ) -> None:
     """Numba compares the file of the kernel only; the kernels call functions, and have constants, of other files."""
@@ -355,7 +355,7 @@ def test_a_change_in_a_file_makes_the_kernels_anew_that_have_something_of_it(
 
 
 @pytest.mark.end_to_end
-def test_what_a_process_compiles_from_a_file_that_was_changed_since_does_not_pass_for_the_new_one(copied: Path) -> None:
+def test_kernel_compiled_from_an_old_file_is_not_cached_for_the_changed_file(copied: Path) -> None:
     """Kernels are compiled when they are first called, long after their helpers were loaded."""
     before = stamp(copied, "decode_v2.py")
     assert stamp(copied, "decode_v2.py", then="rows.py") == before
@@ -363,7 +363,7 @@ def test_what_a_process_compiles_from_a_file_that_was_changed_since_does_not_pas
 
 
 @pytest.mark.end_to_end
-def test_a_kernel_whose_helper_has_changed_is_not_taken_from_the_cache(copied: Path) -> None:
+def test_kernel_with_a_changed_helper_is_not_loaded_from_the_cache(copied: Path) -> None:
     assert call(copied)[1] == 0
     assert call(copied)[1] == 1
     change(named(copied, "primitives.py"))

@@ -1,4 +1,4 @@
-"""Kernels speak in names: what a place in an array is, its enum or `layout` says."""
+"""Kernels index arrays by the names of an enum or `layout`, never by numbers."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def numbered(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
-def test_no_place_in_an_array_is_named_by_a_number(path: Path) -> None:
+def test_kernels_index_arrays_by_names_and_not_by_numbers(path: Path) -> None:
     assert numbered(path.read_text(encoding="utf-8")) == []
 
 
-def test_numbers_are_found_where_they_are() -> None:
+def test_numeric_subscripts_are_found() -> None:
     names = {path.name for path in KERNELS}
     assert {"decode_v2.py", "sweep.py", "cleaner_kernel.py", "record_walk_kernel.py", "wire.py"} <= names
     found = numbered("a[3] = b[i, 2] + c[Cursor.ROWS] + d.shape[0] + e[i:j]")

@@ -1,4 +1,4 @@
-"""The pieces that kernels are made of, against plain Python."""
+"""Building blocks of kernels, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def read_varint(buffer, at, end):  # type: ignore[no-untyped-def]
 
 
 @given(INT64, st.binary(max_size=4))
-def test_a_varint_is_what_kafka_writes(number: int, behind: bytes) -> None:
+def test_varint_is_read_as_kafka_writes_it(number: int, behind: bytes) -> None:
     data = varint(number)
     assert read_varint(array(b"xy" + data + behind), 2, 2 + len(data) + len(behind)) == (number, 2 + len(data))
 
 
 @given(INT64)
-def test_a_varint_that_runs_over_its_end_is_too_far(number: int) -> None:
+def test_varint_past_the_end_is_reported_as_too_far(number: int) -> None:
     data = varint(number)
     for end in range(len(data)):
         assert read_varint(array(data + b"\x00"), 0, end)[1] == TOO_FAR
 
 
-def test_a_varint_of_more_than_ten_bytes_has_no_end() -> None:
+def test_varint_of_more_than_ten_bytes_is_reported_as_too_far() -> None:
     assert read_varint(array(b"\xff" * 20), 0, 20)[1] == TOO_FAR
 
 
@@ -72,7 +72,7 @@ def test_integers_are_big_endian(data: bytes) -> None:
 
 
 @given(st.binary(max_size=100), st.integers(0, 10))
-def test_both_crcs_are_those_of_the_libraries(data: bytes, start: int) -> None:
+def test_crc32_and_crc32c_equal_the_libraries(data: bytes, start: int) -> None:
     assert crc_of(array(data), min(start, len(data)), len(data), CRC32C_TABLE) == crc32c.crc32c(data[start:])
     assert crc_of(array(data), min(start, len(data)), len(data), CRC32_TABLE) == zlib.crc32(data[start:])
 
@@ -83,7 +83,7 @@ def member_of(values, value):  # type: ignore[no-untyped-def]
 
 
 @given(st.lists(INT64, max_size=20), INT64)
-def test_membership_in_a_sorted_list_and_no_list_is_no_condition(values: list[int], value: int) -> None:
+def test_offset_is_in_a_sorted_list_or_any_without_a_list(values: list[int], value: int) -> None:
     ordered = np.array(sorted(values), np.int64)
     assert member_of(ordered, value) == (not values or value in values)
     assert all(member_of(ordered, member) for member in values)
@@ -96,7 +96,7 @@ def swept(data: bytes, rows: int = 1000, start: int = 0) -> tuple[np.ndarray, in
 
 
 @pytest.mark.parametrize("golden_log", golden_logs(crashed=False), ids=str)
-def test_the_sweep_reads_the_headers_that_plain_python_reads(golden_log: object) -> None:
+def test_header_sweep_equals_the_plain_decoder(golden_log: object) -> None:
     for path in golden_log.segments():  # type: ignore[attr-defined]
         data = path.read_bytes()
         table, at, status = swept(data)
@@ -113,7 +113,7 @@ def test_the_sweep_reads_the_headers_that_plain_python_reads(golden_log: object)
 SMALL, LARGE = (batch(at, [V2Record(at, 5, None, b"v" * size)]) for at, size in ((0, 10), (1, 2 * SMALL_BATCH)))
 
 
-def test_the_sweep_stops_at_the_start_of_a_batch_and_says_why() -> None:
+def test_header_sweep_stops_at_a_batch_start_with_a_reason() -> None:
     data = SMALL + LARGE
     for end in range(len(data)):
         rows, at, status = swept(data[:end])
@@ -126,12 +126,12 @@ def test_the_sweep_stops_at_the_start_of_a_batch_and_says_why() -> None:
     assert swept(SMALL + SMALL[:-1] + b"!")[1:] == (len(SMALL), SweepStatus.BAD_CRC)
 
 
-def test_the_crc_of_a_large_batch_is_left_to_the_caller() -> None:
+def test_header_sweep_leaves_the_crc_of_large_batches_to_the_caller() -> None:
     table, _, _ = swept(LARGE[:-1] + b"!")
     assert table[:, HeaderColumn.CRC_SEEN].tolist() == [0]
 
 
-def test_the_end_of_records_is_found_by_their_lengths() -> None:
+def test_end_of_records_is_found_by_their_lengths() -> None:
     records = [V2Record(at, 5, b"k", b"v" * at) for at in range(4)]
     ends = [len(encoded(records[:count], 0, 5)) for count in range(5)]
     payload = array(encoded(records, 0, 5))
@@ -142,7 +142,7 @@ def test_the_end_of_records_is_found_by_their_lengths() -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_kernel_that_is_compiled_already_is_loaded_without_the_compilers_rules(tmp_path: Path) -> None:
+def test_cached_kernel_is_loaded_without_numbas_typing_rules(tmp_path: Path) -> None:
     """Numba's lowering rules are 70 modules, which every Python worker of Spark would load before its first row."""
     code = (
         "import sys\n"

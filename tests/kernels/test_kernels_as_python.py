@@ -1,4 +1,4 @@
-"""The compiled kernels are the Python that one reads: the same tests hold without Numba's compiler."""
+"""Kernels run as plain Python, without Numba's compiler, pass the same tests."""
 
 from __future__ import annotations
 

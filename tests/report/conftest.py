@@ -1,4 +1,4 @@
-"""The shop's directory and the facts of its report, once for all that look at them."""
+"""Fixtures for report tests: the shop's log directory and the facts of its report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.report.shop_directory import write_shop
 
 @pytest.fixture(scope="session")
 def shop_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Read only."""
+    """Log directory of the shop; do not change it."""
     root = tmp_path_factory.mktemp("report") / "shop"
     write_shop(root)
     return root
@@ -22,5 +22,5 @@ def shop_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def facts(shop_dir: Path) -> Facts:
-    """With the keys of orders."""
+    """Facts of the shop's report, with key counts of topic orders."""
     return collect(LogDirs.open(shop_dir), 1_767_500_000_000, lambda *_: None, top_keys=("orders",))

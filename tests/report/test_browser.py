@@ -75,7 +75,7 @@ def shown(browser: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_chart_is_drawn_and_nothing_sticks_out(
+def test_every_chart_is_drawn_within_the_page(
     report: Path, shown: Callable[..., Any], size: tuple[int, int, bool], dark: bool
 ) -> None:
     page = shown(report, size, dark)
@@ -100,9 +100,7 @@ def test_every_chart_is_drawn_and_nothing_sticks_out(
     assert (label == "#94a3b8") == dark
 
 
-def test_axes_have_numbers_as_people_write_them_and_the_newest_records_are_drawn(
-    report: Path, shown: Callable[..., Any]
-) -> None:
+def test_axes_have_readable_numbers_and_include_the_newest_records(report: Path, shown: Callable[..., Any]) -> None:
     page = shown(report, DESK)
     texts = (
         "return [...document.querySelectorAll('#{} .role-axis-label text')].map(t => t.textContent)"
@@ -137,7 +135,7 @@ def test_tables_sort_and_filter(report: Path, shown: Callable[..., Any]) -> None
     assert 1 <= left < 5
 
 
-def test_keys_and_names_with_markup_leave_the_page_whole(tmp_path: Path, shown: Callable[..., Any]) -> None:
+def test_markup_in_keys_and_names_does_not_break_the_page(tmp_path: Path, shown: Callable[..., Any]) -> None:
     bad = b"<!--<script>alert(1)</script>"
     directory = tmp_path / "logs" / "orders-0"
     directory.mkdir(parents=True)
@@ -156,7 +154,7 @@ def test_keys_and_names_with_markup_leave_the_page_whole(tmp_path: Path, shown: 
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_long_names_that_begin_alike_are_told_apart_and_stay_on_the_page(
+def test_long_names_with_a_common_prefix_are_distinct_and_fit_the_page(
     tmp_path: Path, shown: Callable[..., Any], size: tuple[int, int, bool]
 ) -> None:
     names = [f"company.department-of-orders.events-enriched-and-deduplicated.v{number}" for number in range(10, 21)]
@@ -177,7 +175,7 @@ def test_long_names_that_begin_alike_are_told_apart_and_stay_on_the_page(
         assert all(right <= size[0] for _, right in labels), labels
 
 
-def test_a_thousand_partitions_stay_below_two_megabytes(tmp_path: Path, shown: Callable[..., Any]) -> None:
+def test_thousand_partitions_stay_below_two_megabytes(tmp_path: Path, shown: Callable[..., Any]) -> None:
     root = tmp_path / "many"
     for partition in range(1000):
         directory = root / f"topic-{partition % 40}-{partition // 40}"

@@ -33,7 +33,7 @@ def sql(root: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("which", ["shop", "golden"])
-def test_sums_are_those_of_the_table_of_batches(which: str, shop_dir: Path, facts: Facts, golden: Path) -> None:
+def test_sums_equal_the_batches_table(which: str, shop_dir: Path, facts: Facts, golden: Path) -> None:
     root = shop_dir
     if which == "golden":
         root, facts = golden, facts_of(golden, check=False)
@@ -55,7 +55,7 @@ def test_sums_are_those_of_the_table_of_batches(which: str, shop_dir: Path, fact
     assert sum(producer.size for producer in facts.producers) == sum(size for *_, size, _ in said)
 
 
-def test_ratios_are_those_of_the_batches(shop_dir: Path, facts: Facts) -> None:
+def test_compression_ratios_equal_the_batches(shop_dir: Path, facts: Facts) -> None:
     batches = LogDirs.open(shop_dir).table("batches", columns=["topic", "codec", "size", "compression_ratio"])
     found = batches.read_all()
     assert found.num_rows
@@ -68,7 +68,7 @@ def test_ratios_are_those_of_the_batches(shop_dir: Path, facts: Facts) -> None:
         assert sampled[topic] == pytest.approx(ratio, rel=0.35)  # eight batches of hundreds
 
 
-def test_ratios_are_exact_where_every_batch_is_looked_into(golden: Path) -> None:
+def test_compression_ratios_are_exact_when_every_batch_is_decompressed(golden: Path) -> None:
     facts = facts_of(golden, check=False)
     found = {codec.topic: codec for topic in facts.topics for codec in topic.codecs if codec.batches == 3}
     batches = LogDirs.open(golden).table("batches", "large", columns=["codec", "size", "compression_ratio"])
@@ -78,7 +78,7 @@ def test_ratios_are_exact_where_every_batch_is_looked_into(golden: Path) -> None
     assert found["large"].ratio == pytest.approx(expected)
 
 
-def test_what_the_shop_was_made_with_is_found(facts: Facts) -> None:
+def test_facts_equal_the_contents_of_the_shop(facts: Facts) -> None:
     assert facts.cluster_ids == ("shop-cluster",)
     assert [topic.topic for topic in facts.topics] == [
         "clicks", "orders", "payments", "audit", "stock", "__consumer_offsets", "__transaction_state",
@@ -103,7 +103,7 @@ def test_what_the_shop_was_made_with_is_found(facts: Facts) -> None:
     assert {producer.producer_id for producer in facts.producers} == {-1, shop.PRODUCER, shop.OPEN_PRODUCER}
 
 
-def test_the_most_frequent_keys_are_those_of_the_records(shop_dir: Path, facts: Facts) -> None:
+def test_most_frequent_keys_equal_those_of_the_records(shop_dir: Path, facts: Facts) -> None:
     keys: Counter[bytes] = Counter()
     for rows in LogDirs.open(shop_dir).scan("orders", columns=("key",)):
         keys.update(rows.column(0).to_pylist())
@@ -113,7 +113,7 @@ def test_the_most_frequent_keys_are_those_of_the_records(shop_dir: Path, facts: 
     assert [key.records for key in found.keys] == sorted(keys.values(), reverse=True)[:25]
 
 
-def test_errors_are_shown_however_many_notes_come_before_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_shown_despite_many_earlier_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torn tail is a note, a damaged batch with a good one after it is an error; the last partition has that."""
     monkeypatch.setattr(collect_module, "MOST_FINDINGS", 3)
     good = batch(0, [V2Record(0, shop.START, None, b"v" * 20)])
@@ -131,7 +131,7 @@ def test_errors_are_shown_however_many_notes_come_before_them(tmp_path: Path, mo
     ]  # fmt: skip
 
 
-def test_segments_of_a_long_timeline_are_put_together(shop_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_of_a_long_timeline_are_merged(shop_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_totals, "MOST_SEGMENTS", 2)
     facts = facts_of(shop_dir, check=False)
     segments = LogDirs.open(shop_dir).table("segments", "clicks").read_all().to_pylist()
@@ -145,7 +145,7 @@ def test_segments_of_a_long_timeline_are_put_together(shop_dir: Path, monkeypatc
         assert of[0].base_offset == real[0]["segment"]
 
 
-def test_a_topic_that_is_not_there_is_an_error_and_an_old_format_is_none(shop_dir: Path, golden_legacy: Path) -> None:
+def test_unknown_topic_is_an_error_and_an_old_format_is_accepted(shop_dir: Path, golden_legacy: Path) -> None:
     with pytest.raises(UnknownPartition, match="topic shoes"):
         facts_of(shop_dir, "shoes")
     facts = facts_of(golden_legacy)

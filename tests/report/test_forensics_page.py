@@ -18,7 +18,7 @@ from tests.report.shop_directory import write_shop
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_the_seven_questions_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forensics_queries_give_their_answers_in_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(QUERIES) == 7 == text_of(PAGE).count("\n## ")
     root = tmp_path / "kafka-logs"
     ends = write_shop(root)
@@ -29,7 +29,7 @@ def test_the_seven_questions_are_answered(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["records", *TABLES])
-def test_every_table_is_a_reader_of_record_batches(name: str) -> None:
+def test_every_table_is_an_arrow_record_batch_reader(name: str) -> None:
     reader = LogDirs.open(data_dir()).table(name)
     assert isinstance(reader, pa.RecordBatchReader)
     rows = reader.read_all()

@@ -33,7 +33,7 @@ def test_counts_are_exact_while_the_keys_fit() -> None:
     assert (counts.records, counts.missed) == (5000, 0)
 
 
-def test_of_more_keys_than_fit_the_frequent_ones_are_found_and_the_error_is_bounded() -> None:
+def test_frequent_keys_are_found_with_bounded_error_when_not_all_fit() -> None:
     chance = random.Random(4)
     keys: list[bytes | None] = [*(b"once-%d" % at for at in range(20_000)), *[b"often"] * 2000, *[b"also"] * 1500]
     chance.shuffle(keys)
@@ -47,7 +47,7 @@ def test_of_more_keys_than_fit_the_frequent_ones_are_found_and_the_error_is_boun
         assert true - counts.missed <= found.records <= true
 
 
-def test_long_keys_are_held_up_to_a_number_of_bytes() -> None:
+def test_long_keys_are_kept_up_to_a_number_of_bytes() -> None:
     """At any time, not only in the end: the frequent one is found, however many long ones there are."""
     chance = random.Random(5)
     long: list[bytes | None] = [b"%09d" % at * 1000 for at in range(300)]
@@ -66,13 +66,13 @@ def test_long_keys_are_held_up_to_a_number_of_bytes() -> None:
     assert (counts.records, counts._bytes) == (1200, held[-1])
 
 
-def test_a_key_longer_than_all_the_room_is_counted_as_missed() -> None:
+def test_key_longer_than_the_capacity_is_counted_as_missed() -> None:
     counts = KeyCounts(most_bytes=10)
     counts.add(pa.array([b"x" * 100, b"x" * 100, b"y"], pa.binary()), pa.array([b"v"] * 3, pa.binary()))
     assert (counts.top(5), counts.missed, counts.records) == ([], 2, 3)
 
 
-def test_of_no_records_there_are_no_keys() -> None:
+def test_no_records_give_no_keys() -> None:
     assert KeyCounts().top(3) == []
     counts = KeyCounts()
     counts.add(pa.array([None], pa.binary()), pa.array([None], pa.binary()))

@@ -67,7 +67,7 @@ class Seen(HTMLParser):
         assert self._open.pop() == tag
 
 
-def test_every_part_is_there_and_every_chart_has_its_place_and_nothing_is_fetched(facts: Facts) -> None:
+def test_page_has_every_section_and_chart_and_fetches_nothing(facts: Facts) -> None:
     text = page(facts, "Shop")
     seen = Seen(text)
     specs = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
@@ -112,7 +112,7 @@ def with_markup(value: Any) -> Any:
     return value
 
 
-def test_no_text_of_any_fact_becomes_a_tag_or_an_attribute(facts: Facts) -> None:
+def test_no_fact_becomes_a_tag_or_an_attribute(facts: Facts) -> None:
     plain, marked = Seen(page(facts)), Seen(page(with_markup(facts), MARKUP))
     assert marked.tags == plain.tags
     assert marked.attributes == plain.attributes
@@ -151,7 +151,7 @@ def bars_of(spec: Any) -> dict[int, int]:
     return dict(sums)
 
 
-def test_keys_that_read_alike_have_a_bar_each() -> None:
+def test_keys_with_equal_text_have_separate_bars() -> None:
     start = b"urn:shop:eu-central:customer:account:00000"
     keys = (start + b"1" + start, start + b"2" + start, None, b"null", b"\x00", b"0x00")
     spec = charts_module._top_keys(TopKeys("t", 21, 0, tuple(KeyCount(k, 6 - at, 0) for at, k in enumerate(keys))))
@@ -164,14 +164,14 @@ def test_keys_that_read_alike_have_a_bar_each() -> None:
     assert len({row["key"] for row in rows_of(spec)}) == 6
 
 
-def test_a_topic_called_others_is_not_the_sum_of_the_others(facts: Facts) -> None:
+def test_topic_named_others_is_not_the_sum_of_other_topics(facts: Facts) -> None:
     rates = (replace(facts.rates[0], topic="others"), replace(facts.rates[1], topic=None))
     spec = charts_module._rate(replace(facts, rates=rates), "bytes")
     assert spec is not None
     assert spec["encoding"]["color"]["scale"]["domain"] == ["others", "(others)"]
 
 
-def test_a_codec_has_the_same_colour_in_every_chart(facts: Facts) -> None:
+def test_codec_has_the_same_colour_in_every_chart(facts: Facts) -> None:
     specs = charts_module.charts(facts)
     colors = [specs[name]["layer"][0]["encoding"]["color"] for name in ("chart-topics", "chart-compression")]
     assert colors[0]["scale"] == colors[1]["scale"]
@@ -181,7 +181,7 @@ def test_a_codec_has_the_same_colour_in_every_chart(facts: Facts) -> None:
     assert set(colors[0]["legend"]["values"]) <= set(colors[0]["scale"]["domain"])
 
 
-def test_the_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest() -> None:
+def test_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest() -> None:
     totals = LagTotals()
 
     def add(group: str, topic: str, partition: int, lag: int | None) -> None:
@@ -204,7 +204,7 @@ def test_the_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest(
 
 
 @pytest.mark.parametrize(("ratios", "scale"), [((5.9, 2.0, 16_230.4), "log"), ((5.9, 2.0, 40.25), None)])
-def test_every_ratio_is_drawn_as_large_as_it_is(facts: Facts, ratios: tuple[float, ...], scale: str | None) -> None:
+def test_every_ratio_is_drawn_at_its_value(facts: Facts, ratios: tuple[float, ...], scale: str | None) -> None:
     topics = [
         replace(topic, codecs=(replace(topic.codecs[0], ratio=ratio),))
         for topic, ratio in zip(facts.topics, ratios, strict=False)
@@ -221,7 +221,7 @@ def test_every_ratio_is_drawn_as_large_as_it_is(facts: Facts, ratios: tuple[floa
     assert rows_of(spec)[2]["label"] == ("16,200 ×" if scale else "40.2 ×")
 
 
-def test_rates_are_over_the_time_in_which_something_was_written(facts: Facts) -> None:
+def test_rates_count_only_the_time_with_writes(facts: Facts) -> None:
     """An hour of writing, and a record years before it."""
     rates = (replace(facts.rates[0], bytes=(100, 0, 7_200_000), records=(1, 0, 72_000)),)
     one = replace(facts, rates=rates, span=Span(0, 3 * 365 * 86_400_000), written_ms=(60_000, 0, 3_600_000))
@@ -233,7 +233,7 @@ def test_rates_are_over_the_time_in_which_something_was_written(facts: Facts) ->
     assert rows[-1]["t"] == 3 * 365 * 86_400_000, "the last slice is as wide as the others"
 
 
-def test_a_long_text_is_broken_over_lines_and_a_size_has_its_unit(facts: Facts) -> None:
+def test_long_text_wraps_and_sizes_have_units(facts: Facts) -> None:
     topic = replace(facts.topics[0], topic="shop.orders.enriched-and-deduplicated.v2", records=5000, size=300_500_000)
     table = page_module._topic_table((topic, facts.topics[1]))
     assert f'<td class="long">{topic.topic}</td>' in table
@@ -241,19 +241,19 @@ def test_a_long_text_is_broken_over_lines_and_a_size_has_its_unit(facts: Facts) 
     assert ">60.1 kB</td>" in table
 
 
-def test_a_wide_table_scrolls_where_it_is() -> None:
+def test_wide_table_scrolls_in_place() -> None:
     style = page_module._file("page.css")
     assert "overflow-x: auto" in style.partition(".scroll {")[2].partition("}")[0]
 
 
-def test_an_empty_directory_has_a_page_too() -> None:
+def test_empty_directory_gives_a_page() -> None:
     text = page(EMPTY)
     Seen(text)
     assert "There are no partitions here." in text
     assert "--no-check" in text
 
 
-def test_a_table_stays_below_its_size() -> None:
+def test_html_table_is_limited_in_rows() -> None:
     shown = html_table({"n": number}, range(MOST_ROWS + 5), "rows")
     assert shown.count("<tr>") == MOST_ROWS + 1
     assert "5 more rows are not shown" in shown
@@ -297,11 +297,11 @@ def test_offsets_sort_by_their_exact_value() -> None:
         (bytes_text(b"x" * 60), "x" * 60),
     ],
 )
-def test_numbers_read_well(said: str, text: str) -> None:
+def test_numbers_are_formatted_for_reading(said: str, text: str) -> None:
     assert said == text
 
 
-def test_the_command_writes_nothing_into_what_it_reads(
+def test_report_command_does_not_change_the_log_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "logs" / "orders-0"
@@ -322,7 +322,7 @@ def test_the_command_writes_nothing_into_what_it_reads(
     assert main([str(tmp_path / "logs"), "-o", str(beside), "--no-check"]) == 0
 
 
-def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
+def test_report_file_is_replaced_atomically(tmp_path: Path) -> None:
     out, link = tmp_path / "out.html", tmp_path / "link.html"
     out.write_text("before")
     out.chmod(0o640)
@@ -337,7 +337,7 @@ def test_a_report_is_there_whole_or_as_it_was(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_the_command_writes_the_file_and_says_where(
+def test_report_command_writes_the_file_and_prints_its_path(
     tmp_path: Path,
     golden_copy: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],

@@ -26,12 +26,12 @@ def test_bins_become_wider_and_keep_every_sum() -> None:
     assert dict(zip(bins.starts.tolist(), bins.sums[:, 1].tolist(), strict=True)) == expected
 
 
-def test_slices_are_the_sums_of_their_times() -> None:
+def test_slices_equal_the_sums_of_their_times() -> None:
     bins = filled([0, 1, 2, 10, 11, 19, 20])
     assert slices(bins, Span(0, 20), 4)[:, 1].tolist() == [3, 0, 2, 1]
 
 
-def test_written_time_counts_minutes_with_records_and_no_others() -> None:
+def test_written_time_counts_only_minutes_with_records() -> None:
     hour = list(range(0, HOUR, 10_000))
     year = 365 * 24 * HOUR
     bins = [filled([0, *(year + at for at in hour)]), filled([year + 5, year + HOUR // 2])]
@@ -39,7 +39,7 @@ def test_written_time_counts_minutes_with_records_and_no_others() -> None:
     assert written_ms([filled([0, 500, 2500])], Span(0, 3000), 3).tolist() == [1000, 0, 1000]
 
 
-def test_a_few_times_far_away_are_left_out_of_the_span_and_many_are_not() -> None:
+def test_few_outlying_times_are_excluded_from_the_span_and_many_are_not() -> None:
     usual = list(range(0, 1000 * HOUR, HOUR // 4))
     wrong = filled([*usual, 10**15, -(10**12)])
     span = span_of([wrong])
@@ -52,7 +52,7 @@ def test_a_few_times_far_away_are_left_out_of_the_span_and_many_are_not() -> Non
     assert everything.end > 10**12
 
 
-def test_without_times_there_is_no_span() -> None:
+def test_no_times_give_no_span() -> None:
     assert span_of([]) is None
     assert span_of([TimeBins()]) is None
     assert slices(TimeBins(), Span(0, 10), 2).tolist() == [[0, 0], [0, 0]]

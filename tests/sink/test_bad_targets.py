@@ -127,7 +127,7 @@ BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_no_log_directory_is_refused_at_once(tmp_path: Path, case: str) -> None:
+def test_target_without_a_log_directory_is_refused_before_writing(tmp_path: Path, case: str) -> None:
     make, kind, text = BAD[case]
     target = tmp_path / "target"
     target.mkdir()
@@ -138,7 +138,7 @@ def test_what_is_no_log_directory_is_refused_at_once(tmp_path: Path, case: str) 
     assert everything(tmp_path) == before
 
 
-def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
+def test_empty_or_new_directory_is_accepted(tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "new" / "data"):
         job = open_for_write(target)
         committer(target).abort([job.job])
@@ -146,7 +146,7 @@ def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "what"), [(0o555, "written"), (0o311, "read")])
-def test_a_directory_without_permissions_is_refused_at_once(tmp_path: Path, mode: int, what: str) -> None:
+def test_directory_without_permissions_is_refused_before_writing(tmp_path: Path, mode: int, what: str) -> None:
     write(tmp_path / "data", values("a", topic="t"))
     before = everything(tmp_path)
     os.chmod(tmp_path / "data", mode)
@@ -166,7 +166,7 @@ def test_a_directory_without_permissions_is_refused_at_once(tmp_path: Path, mode
     assert everything(tmp_path) == before
 
 
-def test_a_task_that_finds_no_space_leaves_nothing(tmp_path: Path) -> None:
+def test_task_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="t"))
     before = everything(tmp_path)
 
@@ -194,7 +194,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("rows", [7_000, 9_500])
-def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> None:
+def test_commit_on_a_full_disk_leaves_the_log_unchanged(small_disk: Path, rows: int) -> None:
     """Fewer rows: the tasks' files still fit, joining them does not. More: the tasks' do not."""
     write(small_disk, values("a", topic="t"))
     logs = everything(small_disk / "t-0")
@@ -258,18 +258,18 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
         ({"path": "/a", "kafka.value.serializer": "x"}, "Kafka option 'value.serializer' is not supported as values"),
     ],
 )
-def test_options_are_checked(given: dict[str, str], text: str) -> None:
+def test_invalid_write_options_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text.replace("?", r"\?") if "did you" in text else text):
         parse_write_options(given, READ_ONLY_OPTIONS)
 
 
-def test_sparks_own_options_of_a_stream_are_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_sparks_own_stream_options_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     given = {"path": "/a", "checkpointLocation": "/c", "queryname": "q"}  # queryName as Spark hands it over
     assert parse_write_options(given, READ_ONLY_OPTIONS).ignored == ()
     assert caplog.messages == []
 
 
-def test_the_home_directory_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_in_the_path_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/users/me")
     assert parse_write_options({"path": "~/logs"}).path == "/users/me/logs"
 

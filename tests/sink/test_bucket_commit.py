@@ -35,7 +35,7 @@ def place(s3: S3Server) -> Place:
     return Place.new(s3)
 
 
-def test_records_of_all_tasks_follow_one_another_in_order(place: Place, tmp_path: Path) -> None:
+def test_commit_appends_the_records_of_all_tasks_in_order(place: Place, tmp_path: Path) -> None:
     assert write(place.bucket(), values(*range(5), topic="t"), values(*range(5, 9), topic="t"))
     assert place.texts() == [str(n) for n in range(9)]
     assert write(place.bucket(), values("next", topic="t"))
@@ -46,7 +46,7 @@ def test_records_of_all_tasks_follow_one_another_in_order(place: Place, tmp_path
     assert (checked.findings.errors, len(checked.partitions)) == (0, 1), "what the sink keeps is in nobody's way"
 
 
-def test_what_is_written_is_what_the_local_sink_writes(place: Place, tmp_path: Path) -> None:
+def test_bucket_sink_writes_the_files_of_the_local_sink(place: Place, tmp_path: Path) -> None:
     """Segments and indexes byte by byte, and the small files, but those that docs/sink.md names."""
     random.seed(5)
     rows = [
@@ -72,7 +72,7 @@ def test_what_is_written_is_what_the_local_sink_writes(place: Place, tmp_path: P
     assert len([name for name in ours if name.endswith(".log")]) == 4
 
 
-def test_a_new_topic_has_all_its_partitions_with_one_id(place: Place, tmp_path: Path) -> None:
+def test_new_topic_has_all_its_partitions_with_one_id(place: Place, tmp_path: Path) -> None:
     bucket = place.bucket()
     write(bucket, values("a", partition=2), topic="t", numPartitions=4)
     assert place.dirs.topics == {"t": (0, 1, 2, 3)}
@@ -84,9 +84,7 @@ def test_a_new_topic_has_all_its_partitions_with_one_id(place: Place, tmp_path: 
     place.check(tmp_path)
 
 
-def test_a_log_of_a_broker_goes_on_with_its_epoch_in_place_of_its_empty_active_segment(
-    place: Place, tmp_path: Path
-) -> None:
+def test_commit_after_a_broker_continues_its_epoch_and_replaces_its_empty_segment(place: Place, tmp_path: Path) -> None:
     directory = tmp_path / "broker" / "t-0"
     appended(directory, 0, 3, epoch=7)
     with LogWriter(directory) as writer:
@@ -104,7 +102,7 @@ def test_a_log_of_a_broker_goes_on_with_its_epoch_in_place_of_its_empty_active_s
     assert [row["offset"] for row in written_logs.read(copy)] == list(range(8))
 
 
-def test_a_torn_tail_is_refused_with_what_to_do(place: Place, tmp_path: Path) -> None:
+def test_torn_tail_is_refused_with_the_remedy(place: Place, tmp_path: Path) -> None:
     directory = tmp_path / "broker" / "t-0"
     appended(directory, 0, 50, close=False)
     with open(directory / "00000000000000000000.log", "ab") as log:
@@ -135,7 +133,7 @@ def test_damage_in_the_last_segment_is_refused(place: Place, tmp_path: Path) -> 
         write(place.bucket(), values("a", topic="t"))
 
 
-def test_a_micro_batch_is_written_once_whoever_brings_it(place: Place, tmp_path: Path) -> None:
+def test_micro_batch_replayed_by_any_writer_is_written_once(place: Place, tmp_path: Path) -> None:
     assert write(place.bucket(), values("a", topic="t"), query="q", batch=0)
     assert not write(place.bucket(), values("a", topic="t"), query="q", batch=0)
     assert write(place.bucket(), values("b", topic="t"), query="q", batch=1)
@@ -149,7 +147,7 @@ def test_a_micro_batch_is_written_once_whoever_brings_it(place: Place, tmp_path:
     place.check(tmp_path)
 
 
-def test_segments_are_cut_at_segment_bytes_and_made_of_pieces_of_several_tasks(place: Place, tmp_path: Path) -> None:
+def test_segments_are_rolled_at_segment_bytes_across_tasks(place: Place, tmp_path: Path) -> None:
     tasks = [table({"value": b"%d %05d" % (task, n) + b"." * BIG} for n in range(200)) for task in range(3)]
     write(place.bucket(), *tasks, topic="t", segment_bytes="8k", batch_size="1k")
     assert [text[:7] for text in place.texts()] == [f"{task} {n:05d}" for task in range(3) for n in range(200)]
@@ -160,7 +158,7 @@ def test_segments_are_cut_at_segment_bytes_and_made_of_pieces_of_several_tasks(p
     place.check(tmp_path)
 
 
-def test_large_segments_go_in_parts(place: Place, tmp_path: Path) -> None:
+def test_large_segments_are_uploaded_in_parts(place: Place, tmp_path: Path) -> None:
     """What is larger than a whole put may be, here 20 kB, and what was there before such a put is not written again."""
     rows = table({"value": b"%05d" % n + b"." * 100} for n in range(1300))
     given: dict[str, Any] = {"topic": "t", "batch_size": "2k", "segment_bytes": "50k"}
@@ -181,7 +179,7 @@ def test_large_segments_go_in_parts(place: Place, tmp_path: Path) -> None:
         assert [text[:5] for text in again.texts()] == [f"{n:05d}" for n in range(1300)]
 
 
-def test_a_task_holds_only_so_many_bytes_of_all_its_partitions(
+def test_task_bounds_the_bytes_buffered_for_all_partitions(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BucketStage, "held_bytes", 4000)
@@ -204,7 +202,7 @@ def test_a_task_holds_only_so_many_bytes_of_all_its_partitions(
     place.check(tmp_path)
 
 
-def test_many_writers_at_once_lose_and_double_nothing(place: Place, tmp_path: Path) -> None:
+def test_concurrent_writers_lose_and_duplicate_nothing(place: Place, tmp_path: Path) -> None:
     """Four writers of five micro-batches each, with threads of their own, all partitions and a topic that all make."""
 
     def writer(number: int) -> None:
@@ -224,7 +222,7 @@ def test_many_writers_at_once_lose_and_double_nothing(place: Place, tmp_path: Pa
     place.check(tmp_path)
 
 
-def test_faults_of_the_network_change_nothing(place: Place, tmp_path: Path, proxy: FaultProxy) -> None:
+def test_network_faults_do_not_change_the_result(place: Place, tmp_path: Path, proxy: FaultProxy) -> None:
     proxy.plan = at_random(seed=11, share=0.15, most=60, longest_delay=0.0)
     for batch in range(6):
         rows = values(*(f"{batch} {n}" for n in range(4)), topic="t")
@@ -234,7 +232,7 @@ def test_faults_of_the_network_change_nothing(place: Place, tmp_path: Path, prox
     place.check(tmp_path)
 
 
-def test_an_answer_to_the_commit_that_is_lost(place: Place, tmp_path: Path, proxy: FaultProxy) -> None:
+def test_commit_whose_response_is_lost_is_found(place: Place, tmp_path: Path, proxy: FaultProxy) -> None:
     """The record lies there, and whoever put it has to find out that it is its own."""
     lost: list[int] = []
 
@@ -251,7 +249,7 @@ def test_an_answer_to_the_commit_that_is_lost(place: Place, tmp_path: Path, prox
     place.check(tmp_path)
 
 
-def test_a_commit_that_was_given_up_cannot_come_after_all(place: Place) -> None:
+def test_abandoned_commit_cannot_succeed_later(place: Place) -> None:
     """Its number's place is taken, so that the put, when it arrives, is refused."""
     write(place.bucket(), values("a", topic="t"))
     job = "ab" * 16
@@ -273,7 +271,7 @@ def test_a_commit_that_was_given_up_cannot_come_after_all(place: Place) -> None:
     assert place.texts() == ["a", "late"]
 
 
-def test_what_dead_jobs_staged_is_removed_after_a_week(place: Place) -> None:
+def test_staged_objects_of_dead_jobs_are_removed_after_a_week(place: Place) -> None:
     if not place.server.serves_files:
         pytest.skip("the times of objects cannot be set in moto's server")
     for job in ("old", "young"):
@@ -287,7 +285,7 @@ def test_what_dead_jobs_staged_is_removed_after_a_week(place: Place) -> None:
     assert {name.split("/")[1] for name in place.staged()} == {"0b" * 16}
 
 
-def test_old_records_are_removed_and_the_newest_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_commit_records_are_removed_except_the_newest(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if not place.server.serves_files:
         pytest.skip("the times of objects cannot be set in moto's server")
     monkeypatch.setattr(bucket_commit_log, "PRUNE_EVERY", 4)
@@ -303,7 +301,7 @@ def test_old_records_are_removed_and_the_newest_stays(place: Place, monkeypatch:
     assert place.texts() == ["0", "1", "2", "3", "last"]
 
 
-def test_the_shortcut_may_be_missing_wrong_or_old(place: Place, tmp_path: Path) -> None:
+def test_missing_wrong_or_stale_done_object_is_tolerated(place: Place, tmp_path: Path) -> None:
     for batch, done in enumerate([None, b"", b'{"number": 99}', b'{"number": 0}', b"[]", b'{"number": "x"}']):
         write(place.bucket(), values(batch, topic="t"), query="q", batch=batch)
         if done is None:
@@ -315,7 +313,7 @@ def test_the_shortcut_may_be_missing_wrong_or_old(place: Place, tmp_path: Path) 
     place.check(tmp_path)
 
 
-def test_a_partition_deleted_in_between_does_not_come_back(place: Place, tmp_path: Path) -> None:
+def test_partition_deleted_before_a_commit_completes_is_not_restored(place: Place, tmp_path: Path) -> None:
     write(place.bucket(), values("a", topic="old"))
     counted = Place.new(place.server)
     write(counted.bucket(), values("a", topic="old"))
@@ -332,7 +330,7 @@ def test_a_partition_deleted_in_between_does_not_come_back(place: Place, tmp_pat
     place.check(tmp_path)
 
 
-def test_staged_objects_that_a_commit_needs_and_that_are_lost(place: Place) -> None:
+def test_lost_staged_objects_of_a_commit_are_reported(place: Place) -> None:
     write(place.bucket(), values("a", topic="t"))
     bucket = place.bucket()
     write(bucket, values("b", topic="t"))
@@ -347,7 +345,7 @@ def test_staged_objects_that_a_commit_needs_and_that_are_lost(place: Place) -> N
     assert other.texts() == ["a"]
 
 
-def test_somebody_elses_segment_in_the_way(place: Place) -> None:
+def test_foreign_segment_with_the_same_name_is_refused(place: Place) -> None:
     write(place.bucket(), values("a", topic="t"))
 
     def comes(number: int, what: str, name: str) -> None:
@@ -360,7 +358,7 @@ def test_somebody_elses_segment_in_the_way(place: Place) -> None:
         write(place.bucket(comes), values("bb", topic="t"))
 
 
-def test_a_topic_that_was_enlarged_or_is_only_partly_there(place: Place) -> None:
+def test_topic_with_added_or_missing_partitions_is_refused(place: Place) -> None:
     write(place.bucket(), values("a", topic="t"), numPartitions=2)
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
     place.bucket().replace("t-2/partition.metadata", place.bucket().read("t-0/partition.metadata", 100))
@@ -371,7 +369,7 @@ def test_a_topic_that_was_enlarged_or_is_only_partly_there(place: Place) -> None
         write(place.bucket(), values("b", topic="t", partition=1))
 
 
-def test_a_commit_whose_staged_objects_are_gone_is_none(place: Place) -> None:
+def test_commit_without_its_staged_objects_is_not_made(place: Place) -> None:
     """They were older than a week, or somebody removed them: a commit that names them could never be completed."""
     staged = stage(place.bucket(), "ab" * 16, values("a", topic="t"), values("b", topic="t"))
     place.bucket().delete(place.staged()[:1])
@@ -380,7 +378,7 @@ def test_a_commit_whose_staged_objects_are_gone_is_none(place: Place) -> None:
     assert place.commits() == []
 
 
-def test_nothing_to_write_writes_nothing(place: Place) -> None:
+def test_empty_write_writes_nothing(place: Place) -> None:
     assert write(place.bucket())
     assert place.names() == []
     with pytest.raises(KafkalogError, match="Invalid partition number: -1"):

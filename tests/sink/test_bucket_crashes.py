@@ -106,7 +106,7 @@ def steps_of(place: Place) -> list[tuple[str, str]]:
 
 
 @EVERY
-def test_stopped_at_any_step_the_write_is_there_once_after_the_replay(s3: S3Server, tmp_path: Path, every: int) -> None:
+def test_write_stopped_at_any_step_is_present_once_after_the_replay(s3: S3Server, tmp_path: Path, every: int) -> None:
     counted = prepared(s3, tmp_path)
     steps = steps_of(counted)
     check_whole(counted, tmp_path)
@@ -133,7 +133,9 @@ def remove_staged_of_the_dead(place: Place) -> None:
 
 
 @EVERY
-def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server, tmp_path: Path, every: int) -> None:
+def test_completion_of_a_dead_writers_commit_may_be_stopped_at_any_step(
+    s3: S3Server, tmp_path: Path, every: int
+) -> None:
     named = steps_of(prepared(s3, tmp_path))
     logs = [number for number, (what, name) in enumerate(named) if what == "create" and name.endswith(".log")]
     half = kill_at(logs[len(logs) // 2])
@@ -169,7 +171,9 @@ def during(step: int, other: OnStep) -> OnStep:
 
 @EVERY
 @pytest.mark.parametrize("others_query", ["another", "q"])
-def test_another_writer_between_any_two_steps(s3: S3Server, tmp_path: Path, others_query: str, every: int) -> None:
+def test_second_writer_between_any_two_steps_loses_and_duplicates_nothing(
+    s3: S3Server, tmp_path: Path, others_query: str, every: int
+) -> None:
     """Another query: both are there, whole, in the order of their commits. The same micro-batch, run twice at once: it
     is there once."""
     for step in sample(steps_of(prepared(s3, tmp_path)), every):
@@ -191,7 +195,7 @@ def test_another_writer_between_any_two_steps(s3: S3Server, tmp_path: Path, othe
         place.check(tmp_path)
 
 
-def test_two_writers_whose_every_step_alternates(s3: S3Server, tmp_path: Path) -> None:
+def test_two_writers_with_alternating_steps_both_commit(s3: S3Server, tmp_path: Path) -> None:
     """A third writer's small commit comes before each number that ours wants to put, several times."""
     place = prepared(s3, tmp_path)
     came: list[str] = []
@@ -209,7 +213,7 @@ def test_two_writers_whose_every_step_alternates(s3: S3Server, tmp_path: Path) -
     place.check(tmp_path)
 
 
-def test_a_writer_that_never_comes_first_gives_up_and_leaves_nothing(s3: S3Server, tmp_path: Path) -> None:
+def test_writer_that_always_loses_the_race_gives_up_and_leaves_nothing(s3: S3Server, tmp_path: Path) -> None:
     place = prepared(s3, tmp_path)
 
     def first(number: int, what: str, name: str) -> None:
@@ -237,9 +241,7 @@ def failing_from(at: int, until: str) -> OnStep:
 
 
 @EVERY
-def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
-    s3: S3Server, tmp_path: Path, every: int
-) -> None:
+def test_error_at_any_step_leaves_nothing_or_reports_a_decided_write(s3: S3Server, tmp_path: Path, every: int) -> None:
     """The store fails, and then works again: what Spark does is commit, and abort when that fails."""
     job = "cd" * 16
     place = prepared(s3, tmp_path)
@@ -278,7 +280,7 @@ def outcome(committer: Committer, job: str, staged: Any) -> str:
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tmp_path: Path, arrives: bool) -> None:
+def test_unknown_outcome_of_a_commit_is_resolved_later(s3: S3Server, tmp_path: Path, arrives: bool) -> None:
     """The store stops answering at the commit, which it has taken or not."""
     job = "cd" * 16
     place = prepared(s3, tmp_path)
@@ -308,7 +310,7 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tm
     place.check(tmp_path)
 
 
-def test_steps_have_their_order(s3: S3Server, tmp_path: Path) -> None:
+def test_commit_steps_have_the_documented_order(s3: S3Server, tmp_path: Path) -> None:
     """Pieces, the proof of the condition, the commit, then what it says, the .log of each segment last."""
     named = steps_of(prepared(s3, tmp_path))
     words = [what for what, _ in named]

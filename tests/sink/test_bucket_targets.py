@@ -77,7 +77,7 @@ BAD: dict[str, tuple[Callable[[BucketDirectory], None], type[KafkalogError], str
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bucket_that_cannot_be_written_is_refused_and_left_as_it_was(place: Place, case: str) -> None:
+def test_unwritable_bucket_is_refused_and_unchanged(place: Place, case: str) -> None:
     change, kind, text = BAD[case]
     change(place.bucket())
     before = place.names()
@@ -86,7 +86,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_and_left_as_it_was(place: Pl
     assert place.names() == before
 
 
-def test_an_object_is_no_directory(place: Place) -> None:
+def test_path_of_an_object_is_refused(place: Place) -> None:
     place.bucket().replace("logs", b"x")
     with pytest.raises(NotALogDirectory, match="is an object, expected a log directory"):
         open_for_write(place, f"{place.root}/logs")
@@ -97,7 +97,7 @@ def test_missing_bucket_is_an_error(place: Place) -> None:
         open_for_write(place, "s3://nowhere/logs")
 
 
-def test_wrong_keys(place: Place) -> None:
+def test_wrong_access_keys_are_refused_with_the_needed_permissions(place: Place) -> None:
     if not place.server.serves_files:
         pytest.skip("moto's server looks at no key")
     with pytest.raises(NotALogDirectory, match=r"cannot be written: .*access key.*list, get, put and delete objects"):
@@ -105,7 +105,7 @@ def test_wrong_keys(place: Place) -> None:
     assert place.names() == []
 
 
-def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
+def test_opening_a_new_directory_writes_nothing(place: Place) -> None:
     writer = open_for_write(place)
     assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
     assert writer.committer.directory.path() == place.root
@@ -133,14 +133,14 @@ def careless(monkeypatch: pytest.MonkeyPatch) -> Careless:
     return found
 
 
-def test_a_store_without_conditional_puts_is_refused_before_a_row_is_encoded(place: Place, careless: Careless) -> None:
+def test_store_without_conditional_puts_is_refused_before_a_row_is_encoded(place: Place, careless: Careless) -> None:
     with pytest.raises(NotALogDirectory, match=r"ignores If-None-Match, so two writers could overwrite"):
         open_for_write(place)
     assert careless.puts == 2
     assert place.names() == []
 
 
-def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
+def test_bucket_copied_to_a_store_without_conditional_puts_is_refused_at_commit(
     place: Place, request: pytest.FixtureRequest
 ) -> None:
     """The directory has commits, so the first question was asked elsewhere."""
@@ -155,7 +155,7 @@ def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
     assert place.texts() == ["a"]
 
 
-def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_appear_in_no_log_or_error(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = place.server.secret_key
     writer = open_for_write(place)
@@ -174,7 +174,7 @@ def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixtur
         assert secret not in text
 
 
-def test_the_path_is_one_place_without_credentials() -> None:
+def test_target_path_is_normalized_and_invalid_paths_are_refused() -> None:
     for path, text in (
         ("s3://key:secret@bucket/logs", "has credentials in front of the bucket's name"),
         ("s3:///logs", "names no bucket"),
@@ -189,7 +189,7 @@ def test_the_path_is_one_place_without_credentials() -> None:
         parse_write_options({"path": "s3://a/b", "fs.s3a.acess.key": "x"})
 
 
-def test_records_are_parsed_strictly() -> None:
+def test_commit_records_are_parsed_strictly() -> None:
     assert parse_record(b'{"version": 0, "id": "a", "job": null, "queries": {}, "topics": [], "segments": []}') == (
         CommitRecord("a")
     )
@@ -246,9 +246,7 @@ def requests_of(place: Place, proxy: FaultProxy, tasks: list[list[int]]) -> dict
 
 
 @pytest.mark.parametrize("tasks", [[[0]], [[0, 1], [2, 3]], [[0, 1, 2], [0, 1, 2], [1]]], ids=str)
-def test_requests_of_a_commit_are_those_of_the_document(
-    s3: S3Server, proxy: FaultProxy, tasks: list[list[int]]
-) -> None:
+def test_commit_sends_the_documented_requests(s3: S3Server, proxy: FaultProxy, tasks: list[list[int]]) -> None:
     told = DOCUMENT.read_text().partition("<!-- requests: held by a test -->")[2].partition("<!-- requests end -->")[0]
     rows = re.findall(r"^\| ([A-Z]+) \| (\d+)(?: \+ (\d+) P)?(?: \+ (\d+) T)?(?: \+ (\d+) S)? \|", told, re.MULTILINE)
     partitions, staged = len({n for task in tasks for n in task}), sum(map(len, tasks))

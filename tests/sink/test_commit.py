@@ -59,7 +59,7 @@ def appended(directory: Path, first: int, count: int, *, close: bool = True, epo
         writer.abandon()
 
 
-def test_records_of_all_tasks_follow_one_another_in_order(tmp_path: Path) -> None:
+def test_commit_appends_the_records_of_all_tasks_in_order(tmp_path: Path) -> None:
     write(tmp_path, values(*range(5), topic="t"), values(*range(5, 9), topic="t"))
     assert texts(tmp_path) == [str(n) for n in range(9)]
     write(tmp_path, values("next", topic="t"))
@@ -68,7 +68,7 @@ def test_records_of_all_tasks_follow_one_another_in_order(tmp_path: Path) -> Non
     assert [row["offset"] for row in read(tmp_path)] == list(range(10))
 
 
-def test_a_new_topic_has_all_its_partitions_one_id_and_what_a_broker_needs(tmp_path: Path) -> None:
+def test_new_topic_gets_all_partitions_one_id_and_the_files_of_a_broker(tmp_path: Path) -> None:
     write(tmp_path, values("a", partition=2), topic="t", numPartitions=4)
     ids = {read_partition_metadata(tmp_path / f"t-{n}" / "partition.metadata") for n in range(4)}
     assert len(ids) == 1
@@ -85,7 +85,7 @@ def test_a_new_topic_has_all_its_partitions_one_id_and_what_a_broker_needs(tmp_p
     check_log(tmp_path)
 
 
-def test_a_log_of_a_broker_goes_on_with_its_epoch_behind_its_empty_active_segment(tmp_path: Path) -> None:
+def test_commit_after_a_broker_continues_its_epoch_after_its_empty_segment(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     appended(directory, 0, 3, epoch=7)
     with LogWriter(directory) as writer:
@@ -99,7 +99,7 @@ def test_a_log_of_a_broker_goes_on_with_its_epoch_behind_its_empty_active_segmen
     assert [row["offset"] for row in read(tmp_path)] == list(range(7))
 
 
-def test_a_torn_tail_of_a_crashed_broker_is_cut_off_first(tmp_path: Path) -> None:
+def test_commit_truncates_the_torn_tail_of_a_crashed_broker(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     appended(directory, 0, 50, close=False)
     with open(directory / "00000000000000000000.log", "ab") as log:
@@ -110,17 +110,17 @@ def test_a_torn_tail_of_a_crashed_broker_is_cut_off_first(tmp_path: Path) -> Non
     assert (directory / "00000000000000000000.index").stat().st_size < 1000, "the index of the old segment is trimmed"
 
 
-def test_a_segment_that_a_broker_has_to_split_is_left_alone(tmp_path: Path) -> None:
+def test_segment_that_a_broker_must_split_is_refused_unchanged(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     directory.mkdir(parents=True)
     data = b"".join(batch(offset, [V2Record(offset, NOW)]) for offset in (0, 2**31 + 5))
     (directory / "00000000000000000000.log").write_bytes(data)
-    with pytest.raises(CorruptLog, match=r"t-0.*up to offset 2147483653.*it splits the segment"):
+    with pytest.raises(CorruptLog, match=r"t-0.*ends with offset 2147483653.*it splits the segment"):
         write(tmp_path, values("a", topic="t"))
     assert (directory / "00000000000000000000.log").read_bytes() == data
 
 
-def test_nothing_is_written_behind_damage(tmp_path: Path) -> None:
+def test_damaged_log_is_refused_and_unchanged(tmp_path: Path) -> None:
     directory = tmp_path / "t-0"
     for first in (0, 3, 6):
         appended(directory, first, 3)
@@ -143,7 +143,7 @@ def test_small_files_of_many_tasks_become_one_segment(tmp_path: Path) -> None:
     check_log(tmp_path)
 
 
-def test_segments_are_cut_at_segment_bytes(tmp_path: Path) -> None:
+def test_segments_are_rolled_at_segment_bytes(tmp_path: Path) -> None:
     rows = [b"%05d" % n * 20 for n in range(2000)]
     write(tmp_path, table({"value": row} for row in rows), topic="t", segment_bytes="32k", batch_size="4k")
     sizes = [path.stat().st_size for path in sorted((tmp_path / "t-0").glob("*.log"))]
@@ -154,7 +154,7 @@ def test_segments_are_cut_at_segment_bytes(tmp_path: Path) -> None:
     check_log(tmp_path)
 
 
-def test_a_micro_batch_is_written_once(tmp_path: Path) -> None:
+def test_replayed_micro_batch_is_written_once(tmp_path: Path) -> None:
     assert write(tmp_path, values("a", topic="t"), query="q", batch=0)
     assert not write(tmp_path, values("a", "changed", topic="t"), query="q", batch=0)
     assert write(tmp_path, values("b", topic="t"), query="q", batch=1)
@@ -165,13 +165,13 @@ def test_a_micro_batch_is_written_once(tmp_path: Path) -> None:
     check_log(tmp_path)
 
 
-def test_a_micro_batch_without_rows_is_remembered(tmp_path: Path) -> None:
+def test_micro_batch_without_rows_is_recorded(tmp_path: Path) -> None:
     assert write(tmp_path, values(), topic="t", query="q", batch=0)
     assert not (tmp_path / "t-0").exists()
     assert not write(tmp_path, values("late", topic="t"), query="q", batch=0)
 
 
-def test_a_loser_attempts_files_are_not_part_of_the_commit(tmp_path: Path) -> None:
+def test_files_of_losing_task_attempts_are_not_committed(tmp_path: Path) -> None:
     job = open_job(tmp_path)
     stage(tmp_path, job, values("loser", topic="t"))
     winner = stage(tmp_path, job, values("winner", topic="t"))
@@ -180,7 +180,7 @@ def test_a_loser_attempts_files_are_not_part_of_the_commit(tmp_path: Path) -> No
     check_log(tmp_path)
 
 
-def test_a_task_that_is_late_stages_nothing(tmp_path: Path) -> None:
+def test_task_after_the_commit_stages_nothing(tmp_path: Path) -> None:
     from kafkalog_spark.errors import JobEnded
 
     job = open_job(tmp_path)
@@ -190,7 +190,7 @@ def test_a_task_that_is_late_stages_nothing(tmp_path: Path) -> None:
     check_log(tmp_path)
 
 
-def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
+def test_aborted_write_leaves_nothing(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="t"))
     before = everything(tmp_path)
     job = open_job(tmp_path)
@@ -200,7 +200,7 @@ def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
     assert everything(tmp_path) == before
 
 
-def test_files_of_a_writer_that_cannot_be_looked_up_for_lack_of_descriptors_are_kept(
+def test_files_of_a_writer_are_kept_when_descriptors_run_out_during_its_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living, job = open_job(tmp_path), open_job(tmp_path)
@@ -220,7 +220,7 @@ def test_files_of_a_writer_that_cannot_be_looked_up_for_lack_of_descriptors_are_
     assert living in jobs.files_of_jobs(staged_files(tmp_path))
 
 
-def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+def test_files_of_dead_writers_are_removed_and_of_live_ones_kept(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; import sys; from tests.sink.helpers.written_logs import *\n"
         "d = Path(sys.argv[1]); stage(d, open_job(d), values('dead', topic='t'))"
@@ -235,7 +235,7 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     assert texts(tmp_path) == ["a"]
 
 
-def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
+def test_files_of_an_unknown_writer_are_kept_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
     elsewhere = jobs.Owner("another boot", "pid:[1]", 1, 1)
     (tmp_path / jobs.job_file(job)).write_bytes(jobs.format_job(jobs.Job(elsewhere)))
@@ -246,7 +246,7 @@ def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> No
     assert not staged_files(tmp_path)
 
 
-def test_a_topic_that_appeared_meanwhile_with_other_partitions_is_an_error(tmp_path: Path) -> None:
+def test_topic_created_meanwhile_with_other_partitions_is_an_error(tmp_path: Path) -> None:
     job = open_job(tmp_path)
     staged = stage(tmp_path, job, values("a", topic="t"))
     write(tmp_path, values("b", topic="t"), numPartitions=3)
@@ -258,9 +258,7 @@ def test_a_topic_that_appeared_meanwhile_with_other_partitions_is_an_error(tmp_p
 
 
 @pytest.mark.parametrize("moment", ["mkdir t-0", "mkdir t-1", "mkdir t-2", "rename 00000000000000000000.log"])
-def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_partitions(
-    tmp_path: Path, moment: str
-) -> None:
+def test_task_started_during_topic_creation_sees_all_partitions(tmp_path: Path, moment: str) -> None:
     job = open_job(tmp_path)
     staged: list[TaskManifest] = []
 
@@ -276,7 +274,7 @@ def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_par
     check_log(tmp_path)
 
 
-def test_a_partition_that_lies_elsewhere_is_an_error(tmp_path: Path) -> None:
+def test_partition_missing_from_the_log_directory_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="t"), numPartitions=3)
     shutil.rmtree(tmp_path / "t-1")
     with pytest.raises(UnknownPartition, match=r"t-1: is not in this log directory, which holds partitions 0, 2 of t"):
@@ -284,13 +282,13 @@ def test_a_partition_that_lies_elsewhere_is_an_error(tmp_path: Path) -> None:
     assert texts(tmp_path) == ["a"]
 
 
-def test_a_new_topic_must_not_collide_with_another(tmp_path: Path) -> None:
+def test_new_topic_with_a_colliding_name_is_refused(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="a.b"))
     with pytest.raises(InvalidRecord, match=r"Topic 'a_b' collides with existing topic: a\.b"):
         write(tmp_path, values("a", topic="a_b"))
 
 
-def test_a_directory_of_a_running_broker_is_refused_with_the_other_road(tmp_path: Path) -> None:
+def test_directory_of_a_running_broker_is_refused_with_the_alternative(tmp_path: Path) -> None:
     from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
     write(tmp_path, values("a", topic="t"))
@@ -335,7 +333,7 @@ def test_writers_in_several_processes_take_turns(tmp_path: Path) -> None:
         assert len({text.rpartition(" ")[0] for text in found[at : at + 20]}) == 1, "each write is in one piece"
 
 
-def test_commit_record_of_somebody_else_removes_nothing_outside(tmp_path: Path) -> None:
+def test_forged_commit_record_removes_no_file_outside_the_directory(tmp_path: Path) -> None:
     """`kafkalog.sink-<job>.job` is removed when a commit is finished."""
     log_dir, victim = tmp_path / "data", tmp_path / "victim.job"
     write(log_dir, values("a", topic="t"))
@@ -349,7 +347,7 @@ def test_commit_record_of_somebody_else_removes_nothing_outside(tmp_path: Path) 
     assert victim.exists()
 
 
-def test_link_in_the_place_of_a_joined_file_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_link_with_the_name_of_a_joined_file_is_not_followed(tmp_path: Path) -> None:
     log_dir, victim = tmp_path / "data", tmp_path / "victim"
     victim.write_text("untouched")
     job = open_job(log_dir)
@@ -361,7 +359,7 @@ def test_link_in_the_place_of_a_joined_file_is_not_followed(tmp_path: Path) -> N
     assert victim.read_text() == "untouched"
 
 
-def test_owner_of_a_job_that_is_no_process_id_is_unknown(tmp_path: Path) -> None:
+def test_job_owner_without_a_process_id_is_unknown(tmp_path: Path) -> None:
     job = "0" * 32
     owner = {"boot": "b", "pid_namespace": "n", "pid": "../../tmp/pipe", "start": 1}
     content = {"owner": owner, "stream": None, "made_directory": False}

@@ -116,7 +116,7 @@ def each_step(tmp_path: Path) -> list[tuple[int, Path]]:
 
 
 @EVERY
-def test_killed_at_any_step_the_write_is_there_once_after_the_replay(tmp_path: Path, every: int) -> None:
+def test_write_killed_at_any_step_is_present_once_after_the_replay(tmp_path: Path, every: int) -> None:
     decided = []
     for step, log_dir in each_step(tmp_path)[::every]:
         assert in_child(lambda: the_write(log_dir, KillingSteps(step))) == KILLED  # noqa: B023  called at once
@@ -130,7 +130,7 @@ def test_killed_at_any_step_the_write_is_there_once_after_the_replay(tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_finishing_of_a_dead_writers_commit_may_be_killed_too(tmp_path: Path) -> None:
+def test_completion_of_a_dead_writers_commit_may_be_killed_at_any_step(tmp_path: Path) -> None:
     """The first crash comes at the middle of the moves; the second at any step of what finishes them."""
     named = steps(tmp_path)
     middle = [number for number, (what, _) in enumerate(named) if what == "rename"][7]
@@ -154,7 +154,7 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_killed_too(tmp_path: Path
 
 
 @EVERY
-def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them(tmp_path: Path, every: int) -> None:
+def test_broker_between_crash_and_replay_keeps_its_records_before_the_sinks(tmp_path: Path, every: int) -> None:
     for step, log_dir in each_step(tmp_path)[::every]:
         in_child(lambda: the_write(log_dir, KillingSteps(step)))  # noqa: B023
         seen = len(texts(log_dir, "old", 0))
@@ -169,7 +169,7 @@ def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them
         assert texts(log_dir, "old", 1) == expected("old", 1)
 
 
-def test_a_partition_deleted_in_between_does_not_come_back(tmp_path: Path) -> None:
+def test_partition_deleted_before_a_commit_completes_is_not_restored(tmp_path: Path) -> None:
     named = steps(tmp_path)
     last_write = named.index(("create", "kafkalog.commits-00000000000000000000.json"))
     prepare(tmp_path / "data")
@@ -183,7 +183,7 @@ def test_a_partition_deleted_in_between_does_not_come_back(tmp_path: Path) -> No
 
 
 @EVERY
-def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(tmp_path: Path, every: int) -> None:
+def test_error_at_any_step_leaves_nothing_or_reports_a_decided_write(tmp_path: Path, every: int) -> None:
     """No space, and then some again: what Spark does is commit, and abort when that fails."""
     outcomes = []
     for step, log_dir in each_step(tmp_path)[::every]:
@@ -219,7 +219,7 @@ def everything_of_the_logs(log_dir: Path) -> dict[str, bytes]:
     return {name: data for name, data in everything(log_dir).items() if not name.startswith(("kafkalog.", ".lock"))}
 
 
-def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
+def test_commit_is_decided_when_only_the_last_fsync_of_its_record_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = LocalDirectory.put_if_absent
@@ -240,7 +240,7 @@ def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
     check_log(tmp_path)
 
 
-def test_a_file_is_put_if_absent_and_what_a_killed_writer_left_aside_is_another_name_of_nothing(tmp_path: Path) -> None:
+def test_put_if_absent_after_a_killed_writer_ignores_its_temporary_file(tmp_path: Path) -> None:
     directory = LocalDirectory(tmp_path)
     assert directory.put_if_absent("0.json", b"first")
     assert not directory.put_if_absent("0.json", b"late")

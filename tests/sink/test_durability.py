@@ -91,7 +91,7 @@ def unsynced_at_recovery_point(log_dir: Path, monkeypatch: pytest.MonkeyPatch, *
         pytest.param(True, 3, False, id="killed-after-a-roll"),
     ],
 )
-def test_commit_behind_a_brokers_log_has_all_of_it_on_disk_before_the_recovery_point(
+def test_commit_after_a_broker_syncs_its_whole_log_before_the_recovery_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, close: bool, recovery_point: int, clean: bool
 ) -> None:
     segments = [list(map(plain, range(3))), list(map(plain, range(3, 6)))]
@@ -110,7 +110,7 @@ def test_commit_behind_a_brokers_log_has_all_of_it_on_disk_before_the_recovery_p
     check_log(tmp_path)
 
 
-def test_commit_behind_a_segment_of_the_newest_commit_does_not_recover_it(tmp_path: Path) -> None:
+def test_commit_after_a_segment_of_the_newest_commit_does_not_recover_it(tmp_path: Path) -> None:
     write(tmp_path, values("a", topic="t"))
     before = (tmp_path / "t-0/00000000000000000000.timeindex").stat()
     # As if the commit had ended a second later: a file that changed in the same tick counts as changed since.
@@ -120,7 +120,7 @@ def test_commit_behind_a_segment_of_the_newest_commit_does_not_recover_it(tmp_pa
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
-def test_commit_behind_a_broker_that_appended_nothing_has_its_changes_on_disk(
+def test_commit_after_a_broker_without_appends_syncs_its_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that recovers the log writes the snapshot at its end again, without an fsync."""
@@ -130,7 +130,7 @@ def test_commit_behind_a_broker_that_appended_nothing_has_its_changes_on_disk(
     assert unsynced_at_recovery_point(tmp_path, monkeypatch) == []
 
 
-def test_recovery_of_a_killed_brokers_log_makes_its_transaction_indexes_again(tmp_path: Path) -> None:
+def test_recovery_of_a_killed_brokers_log_rebuilds_its_transaction_indexes(tmp_path: Path) -> None:
     """The recovery point rises above the aborted transactions, so no broker reads these segments again."""
     written(
         tmp_path, [plain(0), of_transaction(1)], [of_transaction(2), marker(3), plain(4)], [plain(5)],
@@ -169,7 +169,7 @@ def test_recovery_refuses_a_marker_that_cannot_be_read(tmp_path: Path) -> None:
     assert (tmp_path / "t-0/00000000000000000000.log").stat().st_size == size
 
 
-def test_commit_behind_a_lost_leader_epoch_checkpoint_continues_with_the_epoch_of_the_log(tmp_path: Path) -> None:
+def test_commit_without_a_leader_epoch_checkpoint_continues_with_the_epoch_of_the_log(tmp_path: Path) -> None:
     appended(tmp_path / "t-0", 0, 3, epoch=7)
     (tmp_path / "t-0" / LEADER_EPOCH_CHECKPOINT).write_bytes(b"")
     write(tmp_path, values("ours", topic="t"))
@@ -178,7 +178,7 @@ def test_commit_behind_a_lost_leader_epoch_checkpoint_continues_with_the_epoch_o
     assert [row["offset"] for row in read(tmp_path)] == list(range(4))
 
 
-def test_segments_of_a_partition_are_on_disk_one_after_the_other(tmp_path: Path) -> None:
+def test_segments_of_a_partition_are_synced_in_order(tmp_path: Path) -> None:
     """Of two renames without an fsync between them a crash may keep only the second, and leave a gap of offsets."""
     steps = CountingSteps()
     rows = values(*(f"{n:03d} " + "." * 40 for n in range(20)), topic="t")
@@ -190,7 +190,7 @@ def test_segments_of_a_partition_are_on_disk_one_after_the_other(tmp_path: Path)
         assert between[0] == ("fsync", "t-0"), between
 
 
-def test_indexes_that_replace_those_of_an_empty_segment_never_stand_beside_its_empty_log(tmp_path: Path) -> None:
+def test_replacing_indexes_never_exist_beside_an_empty_log(tmp_path: Path) -> None:
     appended(tmp_path / "t-0", 0, 3)
     with LogWriter(tmp_path / "t-0") as writer:
         writer.roll()
@@ -204,9 +204,7 @@ def test_indexes_that_replace_those_of_an_empty_segment_never_stand_beside_its_e
     ]  # fmt: skip
 
 
-def test_a_log_directory_that_a_write_makes_is_on_disk_with_all_directories_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_log_directory_is_synced_with_all_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = SyncWatch(monkeypatch)
     committer(tmp_path / "a" / "b" / "logs").open_job(None)
     assert [path for path in (tmp_path, tmp_path / "a", tmp_path / "a" / "b") if not watch.is_synced(path)] == []

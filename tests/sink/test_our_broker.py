@@ -47,7 +47,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 @pytest.mark.parametrize("stop", ["stop", "kill"])
-def test_broker_and_sink_take_turns(broker: RunningBroker, stop: str) -> None:
+def test_broker_and_sink_continue_each_others_logs(broker: RunningBroker, stop: str) -> None:
     log_dir = broker.log_dir
     settings: dict[str, Any] = {"topic": "t", "numPartitions": PARTITIONS, "compression_type": "lz4"}
     write(log_dir, values(*range(100)), values(*range(100, 200)), **settings)
@@ -70,7 +70,7 @@ def test_broker_and_sink_take_turns(broker: RunningBroker, stop: str) -> None:
     assert len(consumed(broker, 212)) == 200 + 2 * 2 * PARTITIONS
 
 
-def test_nothing_that_is_made_lets_the_world_write(broker: RunningBroker) -> None:
+def test_created_files_are_not_world_writable(broker: RunningBroker) -> None:
     before = os.umask(0)
     try:
         write(broker.log_dir, values(*range(100)), topic="t", numPartitions=PARTITIONS)

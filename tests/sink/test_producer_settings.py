@@ -27,11 +27,11 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  use
         ({"sasl.jaas.config": SCRAM}, {"sasl.username": "me", "sasl.password": "'x'"}),
     ],
 )
-def test_settings_are_translated(given: dict[str, str], wanted: dict[str, str]) -> None:
+def test_java_producer_settings_are_translated_to_librdkafkas(given: dict[str, str], wanted: dict[str, str]) -> None:
     assert producer_settings(given) == ProducerSettings(wanted, [])
 
 
-def test_what_only_java_has_and_nobody_misses_is_named_as_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_only_of_the_java_client_are_reported_as_ignored(caplog: pytest.LogCaptureFixture) -> None:
     given = {"kafka.bootstrap.servers": "a:1", "kafka.max.block.ms": "100", "kafka.Metric.Reporters": "x"}
     options = parse_write_options(given)
     assert options.producer == {"bootstrap.servers": "a:1"}
@@ -49,7 +49,7 @@ def test_what_only_java_has_and_nobody_misses_is_named_as_ignored(caplog: pytest
         "",
     ],
 )
-def test_a_login_that_cannot_be_translated_is_refused_without_showing_it(jaas: str) -> None:
+def test_untranslatable_login_is_refused_without_its_secret(jaas: str) -> None:
     with pytest.raises(OptionError) as caught:
         producer_settings({"sasl.jaas.config": jaas})
     assert "give librdkafka's settings instead: kafka.sasl.username" in str(caught.value)
@@ -61,7 +61,7 @@ def test_invalid_buffer_memory_is_refused() -> None:
         producer_settings({"buffer.memory": "32m"})
 
 
-def test_librdkafka_knows_every_name_that_is_translated_to() -> None:
+def test_every_translated_name_is_known_to_librdkafka() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     given = dict.fromkeys(RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
     settings = producer_settings({"bootstrap.servers": "127.0.0.1:1", **given}).settings

@@ -69,7 +69,7 @@ ROWS: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_rows_that_kafka_would_not_take_fail_the_write(tmp_path: Path, case: str) -> None:
+def test_rows_that_kafka_refuses_fail_the_write(tmp_path: Path, case: str) -> None:
     rows, options, text = ROWS[case]
     write(tmp_path, values("there"), topic="t")
     before = everything(tmp_path)
@@ -79,7 +79,7 @@ def test_rows_that_kafka_would_not_take_fail_the_write(tmp_path: Path, case: str
     assert everything(tmp_path) == before
 
 
-def test_a_time_beyond_sparks_is_refused(tmp_path: Path) -> None:
+def test_timestamp_beyond_sparks_range_is_refused(tmp_path: Path) -> None:
     batch = pa.record_batch({"value": [b"a"], "timestamp": [MAX_TIMESTAMP_MS + 1]})
     with pytest.raises(InvalidRecord, match=f"Invalid timestamp: {MAX_TIMESTAMP_MS + 1}. In micro"):
         write(tmp_path, batch, topic="t")
@@ -87,7 +87,7 @@ def test_a_time_beyond_sparks_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_what_is_written_at_the_limits_is_read(tmp_path: Path, codec: str) -> None:
+def test_rows_at_the_limits_are_read_back(tmp_path: Path, codec: str) -> None:
     overhead = 17  # of the record beside its value: lengths, attributes, deltas, no key, no headers
     size = MAX_DECOMPRESSED - overhead if codec == "lz4" else MAX_DECOMPRESSED + 1
     batch = pa.record_batch({"value": [bytes(size)], "timestamp": [MAX_TIMESTAMP_MS]})
@@ -98,7 +98,7 @@ def test_what_is_written_at_the_limits_is_read(tmp_path: Path, codec: str) -> No
 
 
 @pytest.mark.parametrize("name", ["compression.type", "compression.codec"])
-def test_what_decompresses_too_far_is_not_sent_to_a_broker(name: str) -> None:
+def test_batch_over_the_decompression_limit_is_not_sent_to_a_broker(name: str) -> None:
     schema = StructType([StructField("key", STRING), StructField("value", STRING)])
     half = "a" * (MAX_DECOMPRESSED // 2 + 1)
     batch = pa.record_batch({"key": [half, None], "value": [half, None]})

@@ -94,7 +94,7 @@ def belongs(given: dict[str, Any], partition: int) -> bool:
     st.sampled_from([(200, 500), (2000, 3000), ("64k", "1g")]),
 )
 @settings(max_examples=examples(40))
-def test_what_is_written_is_read(made: list[list[list[dict[str, Any]]]], codec: str, sizes: tuple[Any, Any]) -> None:
+def test_written_rows_are_read_back(made: list[list[list[dict[str, Any]]]], codec: str, sizes: tuple[Any, Any]) -> None:
     batch_size, segment_bytes = sizes
     limit = {} if segment_bytes == "1g" else {"max_message_bytes": 4000, "segment_bytes": 4000}
     round_trip(made, compression_type=codec, batch_size=batch_size, **limit)
@@ -103,7 +103,7 @@ def test_what_is_written_is_read(made: list[list[list[dict[str, Any]]]], codec: 
 @pytest.mark.slow
 @given(tasks(), st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]), st.sampled_from([300, 2000, "64k"]))
 @settings(max_examples=600)
-def test_what_is_written_is_read_at_length(
+def test_many_written_rows_are_read_back(
     made: list[list[list[dict[str, Any]]]], codec: str, batch_size: object
 ) -> None:
     round_trip(made, compression_type=codec, batch_size=batch_size)

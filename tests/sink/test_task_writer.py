@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.kernels.partitioner import choose_slots
-from kafkalog_spark.log.write.record_encoder import binary_column
+from kafkalog_spark.log.write.arrow_columns import binary_column
 from kafkalog_spark.sink.partitioner import Partitioner
 
 NOTHING_I32, NOTHING_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
@@ -40,7 +40,7 @@ KAFKAS = {
 
 
 @pytest.mark.parametrize(("key", "hashed"), KAFKAS.items())
-def test_murmur2_is_kafkas(key: bytes, hashed: int) -> None:
+def test_murmur2_partitions_equal_kafkas(key: bytes, hashed: int) -> None:
     for count in (1, 7, 100, 2**31 - 1):
         assert partitions_of([key], count) == [(hashed & 0x7FFFFFFF) % count]
 
@@ -63,7 +63,7 @@ def plain_murmur2(data: bytes) -> int:
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), min_size=1), st.integers(1, 5000))
-def test_any_key_goes_where_murmur2_says(keys: list[bytes | None], count: int) -> None:
+def test_any_key_is_partitioned_by_murmur2(keys: list[bytes | None], count: int) -> None:
     expected = [-1 if key is None else plain_murmur2(key) % count for key in keys]
     assert partitions_of(keys, count) == expected
 
@@ -90,7 +90,7 @@ def test_keyless_rows_are_spread_over_all_partitions_in_order() -> None:
     assert divided(partitioner, batch(value=rows[:1])) == {("t", 0): rows[:1]}, "the next one's turn"
 
 
-def test_a_window_of_keyless_rows_is_cut_as_a_whole_and_not_copied() -> None:
+def test_keyless_rows_are_sliced_without_a_copy() -> None:
     partitioner = Partitioner("t", ("value",), lambda topic: 2)
     window = [batch(value=[b"%d" % n for n in rows]) for rows in (range(3), (), range(3, 5), range(5, 8))]
     shares = partitioner.shares(window)
@@ -106,7 +106,7 @@ def test_a_window_of_keyless_rows_is_cut_as_a_whole_and_not_copied() -> None:
     assert [share.partition for share in again] == [0, 1], "each had its turn"
 
 
-def test_a_window_with_keys_is_divided_batch_by_batch() -> None:
+def test_rows_with_keys_are_partitioned_batch_by_batch() -> None:
     partitioner = Partitioner("t", ("key", "value"), lambda topic: 2)
     first = batch(key=[None, None], value=[b"0", b"1"])
     second = batch(key=[b"foobar", None], value=[b"2", b"3"])
@@ -116,7 +116,7 @@ def test_a_window_with_keys_is_divided_batch_by_batch() -> None:
     assert found == [(0, [b"0"]), (1, [b"1"]), (0, [b"2", b"3"])]
 
 
-def test_a_rows_own_partition_goes_before_its_key_and_its_key_before_chance() -> None:
+def test_partition_column_takes_precedence_over_key_and_key_over_round_robin() -> None:
     partitioner = Partitioner("t", ("key", "value"), lambda topic: 10)
     key = b"foobar"
     by_key = (-790332482 & 0x7FFFFFFF) % 10
@@ -137,7 +137,7 @@ def test_each_topic_of_a_batch_has_its_own_partitions() -> None:
     assert partitioner.partitions == counts
 
 
-def test_slices_and_nulls_of_all_columns_are_read_right() -> None:
+def test_slices_and_nulls_of_all_columns_are_written_correctly() -> None:
     partitioner = Partitioner(None, ("key", "value"), lambda topic: 5)
     whole = batch(
         key=[b"x", None, b"foobar", None, b"21"],
@@ -157,7 +157,7 @@ def test_batch_without_rows_has_no_shares() -> None:
     assert Partitioner("t", ("value",), lambda topic: 3).shares([batch(value=[])]) == []
 
 
-def test_a_null_topic_is_an_error_in_the_connectors_words() -> None:
+def test_null_topic_is_an_error_in_the_connectors_words() -> None:
     partitioner = Partitioner(None, ("value",), lambda topic: 1)
     with pytest.raises(InvalidRecord, match=r"KAFKA_NULL_TOPIC_IN_DATA.*row 1 of"):
         partitioner.shares([batch(value=[b"a", b"b"], topic=["t", None])])
@@ -167,7 +167,7 @@ def test_a_null_topic_is_an_error_in_the_connectors_words() -> None:
     ("partition", "text"),
     [(3, r"t-3: the topic has 3 partitions, 0 to 2; option numPartitions"), (-1, r"Invalid partition number: -1")],
 )
-def test_a_partition_that_is_not_there_is_an_error(partition: int, text: str) -> None:
+def test_partition_that_does_not_exist_is_an_error(partition: int, text: str) -> None:
     partitioner = Partitioner("t", ("value",), lambda topic: 3)
     with pytest.raises(UnknownPartition, match=text):
         partitioner.shares([batch(value=[b"a", b"b"], partition=[0, partition])])

@@ -124,7 +124,7 @@ BAD_BATCH: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), BAD_BATCH, ids=str)
-def test_bad_batch_options(options: dict[str, str], message: str) -> None:
+def test_batch_with_invalid_options_raises_the_connectors_message(options: dict[str, str], message: str) -> None:
     text = str(refused(options))
     if message.endswith("..."):
         assert text.startswith(message[:-3])
@@ -146,18 +146,18 @@ def test_bad_batch_options(options: dict[str, str], message: str) -> None:
         ({"maxTriggerDelay": "5 weeks"}, "option 'maxTriggerDelay' must be a time such as 15m, 30s or 500ms, got ..."),
     ],
 )
-def test_bad_stream_options(options: dict[str, str], message: str) -> None:
+def test_stream_with_invalid_options_raises_the_connectors_message(options: dict[str, str], message: str) -> None:
     text = str(refused(options, streaming=True))
     assert text == message or (message.endswith("...") and text.startswith(message[:-3]))
 
 
-def test_a_missing_path() -> None:
+def test_read_without_a_path_is_refused() -> None:
     with pytest.raises(OptionError, match="no log directory is given"):
         parse_read_options({"subscribe": "a"})
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_kafka_configs(name: str) -> None:
+def test_unsupported_kafka_config_is_refused_by_name(name: str) -> None:
     assert f"Kafka option '{name.removeprefix('kafka.')}' is not supported" in str(refused({name.upper(): "x"}))
 
 
@@ -184,11 +184,11 @@ def test_unsupported_kafka_configs(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("streaming", [False, True])
-def test_an_unknown_option_is_an_error_with_the_one_that_was_meant(typo: str, nearest: str, streaming: bool) -> None:
+def test_unknown_option_names_the_similar_known_option(typo: str, nearest: str, streaming: bool) -> None:
     assert str(refused({typo: "x"}, streaming)) == f"unknown option '{typo}'; did you mean '{nearest}'?"
 
 
 @pytest.mark.parametrize("name", ["pathGlobFilter", "x", "basePath", "mergeSchema"])
 @pytest.mark.parametrize("streaming", [False, True])
-def test_an_unknown_option_that_is_like_none_is_an_error_by_name(name: str, streaming: bool) -> None:
+def test_unknown_option_without_a_similar_one_is_refused_by_name(name: str, streaming: bool) -> None:
     assert str(refused({name: "x"}, streaming)).startswith(f"unknown option '{name}'; ")

@@ -53,7 +53,7 @@ def rows_of(golden_log: GoldenLog, **narrowed: bool) -> list[dict[str, Any]]:
 
 
 @every_log
-def test_every_record_is_the_one_that_the_consumer_returned(golden_log: GoldenLog) -> None:
+def test_batch_reader_returns_the_records_of_kafkas_consumer(golden_log: GoldenLog) -> None:
     whole = read(golden_log.directory.parent, **only(golden_log))
     assert whole.schema.names == list(ALL_COLUMNS)
     assert plain_rows(whole.to_batches()) == rows_of(golden_log)
@@ -61,7 +61,7 @@ def test_every_record_is_the_one_that_the_consumer_returned(golden_log: GoldenLo
 
 
 @every_log
-def test_read_committed_is_what_the_read_committed_consumer_returned(golden_log: GoldenLog) -> None:
+def test_read_committed_returns_the_records_of_a_read_committed_consumer(golden_log: GoldenLog) -> None:
     found = read(golden_log.directory.parent, isolationLevel="read_committed", **only(golden_log))
     assert plain_rows(found.to_batches()) == rows_of(golden_log, committed_only=True)
 
@@ -76,12 +76,12 @@ def test_read_committed_is_what_the_read_committed_consumer_returned(golden_log:
     ],
     ids=["by bytes", "minPartitions", "maxRecordsPerPartition"],
 )
-def test_however_it_is_cut_the_rows_are_the_same(golden_log: GoldenLog, isolation: str, cut: dict[str, Any]) -> None:
+def test_rows_do_not_depend_on_the_number_of_tasks(golden_log: GoldenLog, isolation: str, cut: dict[str, Any]) -> None:
     options = {**only(golden_log), "isolationLevel": isolation}
     assert read(golden_log.directory.parent, **options, **cut).equals(read(golden_log.directory.parent, **options))
 
 
-def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
+def test_pushdown_off_returns_every_filter_to_spark(three: Path) -> None:
     filters = [IsNotNull(OFFSET), GreaterThanOrEqual(OFFSET, 20)]
     scan = Load(three, pushdown=False).scan(*filters)
     assert scan.residual == filters
@@ -89,7 +89,7 @@ def test_without_pushdown_every_filter_goes_back(three: Path) -> None:
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["Spark 5", "Spark 4"])
-def test_auto_pushes_where_no_wrong_row_is_possible_and_logs_why(
+def test_pushdown_auto_pushes_only_where_rows_stay_correct_and_logs_the_reason(
     three: Path, stays: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pushdown, "FILTERS_ARE_PER_SCAN", stays)
@@ -107,21 +107,21 @@ def test_auto_pushes_where_no_wrong_row_is_possible_and_logs_why(
     assert rows == (15 if stays else 40)
 
 
-def test_filters_that_are_not_applied_here_go_back(three: Path) -> None:
+def test_unsupported_filters_are_returned_to_spark(three: Path) -> None:
     unknown = EqualTo(("value",), b"3")
     scan = Load(three, pushdown=True).scan(IsNotNull(OFFSET), unknown, LessThan(OFFSET, 5))
     assert scan.residual == [unknown]
     assert offsets(scan.read()) == [*range(5), *range(5)]
 
 
-def test_spark_takes_the_reader_for_one_without_push_filters(three: Path) -> None:
+def test_reader_without_pushdown_has_no_push_filters_method_for_spark(three: Path) -> None:
     # the test of plan_data_source_read.py: with it failing, a query is refused while the setting is off
     reader = Load(three)._source.reader(schema=Load(three).schema)
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
 
 
 @pytest.mark.parametrize("schema", [None, StructType([StructField("offset", LongType(), True)])])
-def test_options_without_effect_are_told_once_for_a_load(
+def test_options_without_effect_are_logged_once_per_load(
     three: Path, schema: StructType | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"kafka.bootstrap.servers": "h:9092", "kafka.group.id": "g"}
@@ -133,7 +133,7 @@ def test_options_without_effect_are_told_once_for_a_load(
     assert caplog.messages == ["options without effect on kafkalog: kafka.bootstrap.servers, kafka.group.id"]
 
 
-def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_path: Path) -> None:
+def test_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_path: Path) -> None:
     for partition in range(50):
         append(tmp_path, "t", partition, ["x"])
     scan = Load(tmp_path).scan()
@@ -143,7 +143,7 @@ def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_
         assert len(pickled) < 1000 + 200 * len(task)
 
 
-def test_no_task_at_all_is_the_partition_that_spark_makes_up(three: Path) -> None:
+def test_read_without_tasks_accepts_sparks_placeholder_partition(three: Path) -> None:
     scan = Load(three, subscribePattern="nothing").scan()
     assert scan.splits == []
     assert len(scan.pickled_partitions) == 1
@@ -163,7 +163,7 @@ def test_planning_loads_neither_kernels_nor_codecs(three: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_rows_come_before_the_range_is_read_to_its_end(tmp_path: Path) -> None:
+def test_first_rows_are_yielded_before_the_whole_range_is_read(tmp_path: Path) -> None:
     # what makes show() and limit() quick: Spark drops the iterator when it has enough
     append(tmp_path, "t", 0, [str(i) for i in range(5000)], batch=500)
     (task,) = Load(tmp_path).scan().tasks()

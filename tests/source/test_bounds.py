@@ -24,7 +24,7 @@ def test_specific_starts_and_ends_must_name_the_same_partitions() -> None:
         check_bounds_agree(offsets({}, a=EARLIEST), offsets({}, b=LATEST))
 
 
-def test_a_specific_start_after_its_end() -> None:
+def test_specific_start_after_its_end_is_refused() -> None:
     with pytest.raises(OptionError) as caught:
         check_bounds_agree(offsets({T0: 1}), offsets({T0: 0}))
     assert caught.value.what == "The specified start offset 1 is greater than the end offset 0 for topic t partition 0."
@@ -47,7 +47,7 @@ def test_a_specific_start_after_its_end() -> None:
         (Bound(9, by_time=True), Bound(1, by_time=True)),
     ],
 )
-def test_bounds_that_cannot_be_compared_yet(start: Bound, end: Bound) -> None:
+def test_late_bound_and_specific_bounds_are_not_compared_early(start: Bound, end: Bound) -> None:
     check_bounds_agree(start, end)
 
 
@@ -84,7 +84,7 @@ def test_timestamps_must_name_exactly_the_assigned_partitions(specified: dict[tu
     )
 
 
-def test_a_whole_topic_stands_for_its_partitions() -> None:
+def test_bound_of_a_whole_topic_applies_to_all_its_partitions() -> None:
     logs = {T0: log(3, 9), T1: log(4, 8), ("u", 0): log(0, 5)}
     ranges = resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST), offsets({T0: 7, T1: LATEST}, u=LATEST), logs)
     assert edges(ranges) == [(3, 7), (4, 8), (2, 5)]
@@ -94,7 +94,7 @@ def test_a_whole_topic_stands_for_its_partitions() -> None:
         resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST, v=EARLIEST), AT_LATEST, logs)
 
 
-def test_thousands_of_partitions_do_not_fill_the_error() -> None:
+def test_error_about_thousands_of_partitions_is_shortened() -> None:
     logs = {("t", partition): log(0, 1) for partition in range(5000)}
     with pytest.raises(OptionError) as caught:
         resolve_bounds(offsets({T0: 0}), AT_LATEST, logs)
@@ -107,7 +107,7 @@ def test_default_bounds_are_late_bound() -> None:
     assert only == OffsetRange("t", 0, 5, 9, start_is_earliest=True, end_is_latest=True, from_earliest=True)
 
 
-def test_explicit_offsets_are_not_late_bound_and_minus_one_and_two_are() -> None:
+def test_offsets_minus_one_and_minus_two_are_late_bound_and_others_are_not() -> None:
     logs = {T0: log(5, 9), T1: log(1, 3)}
     ranges = resolve_bounds(offsets({T0: 6, T1: EARLIEST}), offsets({T0: LATEST, T1: 2}), logs)
     assert ranges == [
@@ -121,7 +121,7 @@ def test_ranges_are_sorted_by_topic_and_partition_number() -> None:
     assert [r.topic_partition for r in resolve_bounds(AT_EARLIEST, AT_LATEST, logs)] == [("a", 9), ("a", 10), ("b", 0)]
 
 
-def test_a_stream_may_start_at_latest() -> None:
+def test_stream_may_start_at_latest() -> None:
     (only,) = resolve_bounds(AT_LATEST, AT_LATEST, {T0: log(5, 9)})
     assert (only.start, only.end, only.start_is_earliest) == (9, 9, False)
 
@@ -137,7 +137,7 @@ def test_a_stream_may_start_at_latest() -> None:
     ],
 )
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
-def test_a_resolved_start_after_its_end(
+def test_resolved_start_after_its_end_is_refused(
     start: Bound, end: Bound, resolved: tuple[int, int], fail_on_data_loss: bool
 ) -> None:
     logs = {T0: log(4, 10, [4, 5, 6, 7, 8, 9])}
@@ -151,7 +151,7 @@ def test_a_resolved_start_after_its_end(
     assert caught.value.topic_partition == "t-0"
 
 
-def test_a_timestamp_means_the_first_offset_whose_record_is_not_older() -> None:
+def test_timestamp_resolves_to_the_first_offset_at_or_after_it() -> None:
     logs = {T0: log(10, 14, [100, 300, 200, 400]), T1: log(0, 2, [250, 260])}
     assert edges(resolve_bounds(Bound(200, by_time=True), Bound(400, by_time=True), logs)) == [(11, 13), (0, 2)]
     specific = Bound(partitions={T0: 301, T1: 260}, by_time=True)
@@ -176,25 +176,25 @@ def test_no_matched_offset_for_a_start_timestamp_with_strategy_latest_is_the_end
 
 
 @pytest.mark.parametrize("on_no_match", ["error", "latest"])
-def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_match: str) -> None:
+def test_no_matched_offset_for_an_end_timestamp_is_the_current_log_end(on_no_match: str) -> None:
     logs = {T0: log(0, 2, [100, 200])}
     (only,) = resolve_bounds(AT_EARLIEST, Bound(500, by_time=True), logs, on_no_match=on_no_match)  # type: ignore[arg-type]
     assert (only.start, only.end, only.end_is_latest) == (0, 2, False)
 
 
-def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
+def test_timestamp_match_after_the_last_stable_offset_is_ignored() -> None:
     held_back = LogBounds(0, 1, lambda timestamp: 1)
     with pytest.raises(OptionError, match="No offset matched"):
         resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: held_back})
     assert edges(resolve_bounds(AT_EARLIEST, Bound(500, by_time=True), {T0: held_back})) == [(0, 1)]
 
 
-def test_a_match_below_the_log_start_offset_starts_there() -> None:
+def test_timestamp_match_below_the_log_start_offset_starts_at_the_log_start() -> None:
     deleted = LogBounds(3, 9, lambda timestamp: 1)
     assert edges(resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: deleted})) == [(3, 9)]
 
 
-def test_timestamps_minus_one_and_minus_two_are_the_end_and_the_start_now() -> None:
+def test_timestamps_minus_one_and_minus_two_resolve_to_the_current_end_and_start() -> None:
     logs = {T0: log(3, 9), T1: log(0, 4)}
     ranges = resolve_bounds(Bound(partitions={T0: -2, T1: -1}, by_time=True), Bound(-1, by_time=True), logs)
     assert ranges == [OffsetRange("t", 0, 3, 9), OffsetRange("t", 1, 4, 4)]

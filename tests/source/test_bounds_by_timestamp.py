@@ -79,6 +79,8 @@ def at(*later: int) -> str:
         "timestamps go before offsets",
     ],
 )
-def test_bounds_by_timestamp(timed: Path, options: dict[str, Any], expected: list[str]) -> None:
+def test_batch_bounded_by_timestamps_reads_the_expected_records(
+    timed: Path, options: dict[str, Any], expected: list[str]
+) -> None:
     found = read(timed, subscribe="t", **options).sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert [value.decode() for value in found["value"].to_pylist()] == expected

@@ -32,7 +32,7 @@ def rebind(planned: OffsetRange, log_start: int, log_end: int, *, fail_on_data_l
         (11, 15, (10, 10), 11),
     ],
 )
-def test_offsets_that_the_log_does_not_hold(
+def test_offsets_outside_the_log_are_data_loss(
     start: int, end: int, left: tuple[int, int], first_lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     bounds = offsets({T0: start}), offsets({T0: end})
@@ -47,7 +47,7 @@ def test_offsets_that_the_log_does_not_hold(
     assert caplog.messages == [f"{reason} failOnDataLoss is false: reading what is left."]
 
 
-def test_an_empty_range_loses_nothing() -> None:
+def test_empty_range_is_no_data_loss() -> None:
     assert edges(resolve_bounds(offsets({T0: 2}), offsets({T0: 2}), {T0: log(4, 10)})) == [(2, 2)]
 
 
@@ -57,7 +57,7 @@ def test_an_empty_range_loses_nothing() -> None:
     start=st.integers(0, 50),
     size=st.integers(0, 30),
 )
-def test_without_fail_on_data_loss_exactly_what_is_left_is_read(
+def test_fail_on_data_loss_false_reads_exactly_the_remaining_records(
     log_start: int, log_size: int, start: int, size: int
 ) -> None:
     logs = {T0: log(log_start, log_start + log_size)}
@@ -67,7 +67,7 @@ def test_without_fail_on_data_loss_exactly_what_is_left_is_read(
     assert only.size >= 0
 
 
-def test_late_bound_sides_move_with_the_log() -> None:
+def test_late_bound_bounds_follow_the_log() -> None:
     (planned,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(5, 9)})
     assert edges([rebind(planned, 7, 12)]) == [(7, 12)]
     assert edges([rebind(planned, 0, 2)]) == [(0, 2)]  # deleted and created again
@@ -79,7 +79,7 @@ def test_late_bound_sides_move_with_the_log() -> None:
     assert edges([rebind(end_only, 5, 12)]) == [(6, 12)]
 
 
-def test_explicit_sides_stay_and_their_loss_is_reported() -> None:
+def test_explicit_bounds_stay_and_missing_records_are_data_loss() -> None:
     asked = OffsetRange("t", 0, 6, 8)
     assert rebind(asked, 5, 20) == asked
     with pytest.raises(DataLoss, match=r"\[6, 8\) for topic partition t-0: the log begins at offset 7\."):
@@ -91,7 +91,7 @@ def test_explicit_sides_stay_and_their_loss_is_reported() -> None:
         rebind(OffsetRange("t", 0, 6, 9, end_is_latest=True), 0, 4)
 
 
-def test_a_piece_from_earliest_that_retention_overtook_is_no_loss() -> None:
+def test_split_from_earliest_that_retention_overtook_is_no_data_loss() -> None:
     (planned,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(0, 30)})
     pieces = cut_range(planned, [10, 20])
     assert edges(pieces) == [(0, 10), (10, 20), (20, 30)]
@@ -103,7 +103,7 @@ def test_a_piece_from_earliest_that_retention_overtook_is_no_loss() -> None:
     grown=st.tuples(st.integers(0, 60), st.integers(0, 30)),
     cuts=st.lists(st.integers(-5, 70), max_size=5).map(sorted),
 )
-def test_pieces_rebound_later_hold_every_offset_of_the_log_once(
+def test_splits_rebound_later_cover_every_offset_once(
     planned: tuple[int, int], grown: tuple[int, int], cuts: list[int]
 ) -> None:
     start, end = planned[0], sum(planned)
@@ -114,6 +114,6 @@ def test_pieces_rebound_later_hold_every_offset_of_the_log_once(
     assert read == list(range(later_start, later_end))
 
 
-def test_a_range_crosses_to_another_process() -> None:
+def test_offset_range_survives_pickling() -> None:
     asked = OffsetRange("t", 0, 6, 9, end_is_latest=True)
     assert pickle.loads(pickle.dumps(asked)) == asked

@@ -62,7 +62,7 @@ def committer(coordinator: Coordinator, *, fail: bool = False, clock: Clock | No
     return GroupCommitter(options, cast(AdminGroupClient, coordinator), clock or Clock())
 
 
-def test_what_a_query_has_reached_is_committed_once_and_changes_after_it() -> None:
+def test_query_commits_its_position_once_and_then_only_changes() -> None:
     coordinator = Coordinator()
     commits = committer(coordinator)
     commits.commit({("t", 0): 10, ("t", 1): 5})
@@ -72,13 +72,13 @@ def test_what_a_query_has_reached_is_committed_once_and_changes_after_it() -> No
     assert coordinator.asked == [{("t", 0): 10, ("t", 1): 5}, {("t", 0): 12}, {("t", 0): 3}]
 
 
-def test_earliest_and_latest_are_no_offsets() -> None:
+def test_earliest_and_latest_are_not_committed() -> None:
     coordinator = Coordinator()
     committer(coordinator).commit({("t", 0): -1, ("t", 1): -2})
     assert coordinator.asked == []
 
 
-def test_a_broker_that_fails_is_one_warning_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_broker_is_warned_of_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     refused, clock = GroupCommitFailed("Local: Timed out"), Clock()
     coordinator = Coordinator(refused, GroupCommitFailed("Local: Timed out"))
     commits = committer(coordinator, clock=clock)
@@ -101,7 +101,7 @@ def test_a_broker_that_fails_is_one_warning_and_is_tried_again(caplog: pytest.Lo
     assert coordinator.group == {("t", 0): 13}
 
 
-def test_partitions_that_the_broker_refuses_do_not_keep_others_from_being_committed(
+def test_refused_partitions_do_not_prevent_commits_of_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unknown = "Broker: Unknown topic or partition"
@@ -117,18 +117,18 @@ def test_partitions_that_the_broker_refuses_do_not_keep_others_from_being_commit
     assert coordinator.asked[1] == {("t", 1): 5, ("t", 2): 7}
 
 
-def test_the_query_fails_where_it_is_asked_to() -> None:
+def test_fail_on_commit_error_fails_the_query() -> None:
     with pytest.raises(GroupCommitFailed, match=r"not committed to consumer group 'etl': Local: Timed out .*b1:9092$"):
         committer(Coordinator(GroupCommitFailed("Local: Timed out")), fail=True).commit({("t", 0): 10})
 
 
-def test_a_query_that_has_to_know_does_not_go_on_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fail_on_commit_error_fails_without_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkalog_spark.source.group_commits.REQUEST_SECONDS", 0.0)
     with pytest.raises(GroupCommitFailed, match="'etl': no response within 0 s"):
         committer(Coordinator(None), fail=True).commit({("t", 0): 10})
 
 
-def test_an_answer_that_is_late_is_taken_by_a_later_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_response_is_handled_by_a_later_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkalog_spark.source.group_commits.COMMIT_WAIT_SECONDS", 0.0)
     coordinator = Coordinator(None)
     commits = committer(coordinator)
@@ -178,7 +178,7 @@ def of_a_group(path: Path, **options: object) -> Query:
     return Query(path, **given)
 
 
-def test_a_batch_is_committed_when_it_is_done_and_not_before(tmp_path: Path, reader_commits: Coordinator) -> None:
+def test_batch_is_committed_only_after_it_has_finished(tmp_path: Path, reader_commits: Coordinator) -> None:
     append(tmp_path, "t", 0, numbers(0, 10), batch=1)
     query = of_a_group(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     query.batch()
@@ -195,13 +195,13 @@ def test_a_batch_is_committed_when_it_is_done_and_not_before(tmp_path: Path, rea
     assert reader_commits.group == {("t", 0): 12}, "a restart catches up"
 
 
-def test_available_now_commits_all_that_it_read(tmp_path: Path, reader_commits: Coordinator) -> None:
+def test_available_now_commits_everything_it_read(tmp_path: Path, reader_commits: Coordinator) -> None:
     append(tmp_path, "t", 0, numbers(0, 10), batch=1)
     of_a_group(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=4, trigger_kind="availableNow").trigger()
     assert reader_commits.group == {("t", 0): 10}
 
 
-def test_tasks_get_no_password(tmp_path: Path) -> None:
+def test_pickled_reader_contains_no_password(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 3))
     secret = {"kafka.sasl.jaas.config": 'x.PlainLoginModule required username="u" password="do-not-tell";'}
     reader = of_a_group(tmp_path, **secret).reader
@@ -213,7 +213,7 @@ def test_tasks_get_no_password(tmp_path: Path) -> None:
     assert committer._settings.settings["sasl.password"] == "do-not-tell"
 
 
-def test_settings_are_librdkafkas_and_sparks() -> None:
+def test_client_settings_combine_librdkafkas_and_sparks() -> None:
     given = {
         **GIVEN,
         "kafka.security.protocol": "SASL_SSL",
@@ -259,12 +259,12 @@ def test_fail_on_commit_error_alone_is_refused() -> None:
         parse_read_options({"path": "/logs", "subscribe": "t", "failOnCommitError": "true"}, streaming=True)
 
 
-def test_a_setting_that_librdkafka_does_not_have_is_refused_by_name() -> None:
+def test_setting_unknown_to_librdkafka_is_refused_by_name() -> None:
     with pytest.raises(OptionError, match=r"an option 'kafka\.\*' cannot be used: .*ssl\.no\.such"):
         AdminGroupClient({"bootstrap.servers": "127.0.0.1:1", "ssl.no.such": "x"})
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_package_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
@@ -272,14 +272,14 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
         AdminGroupClient({"bootstrap.servers": "127.0.0.1:1"})
 
 
-def test_the_query_starts_with_an_error_of_its_settings(tmp_path: Path) -> None:
+def test_invalid_client_settings_fail_the_query_at_its_start(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 3))
     wrong = {"kafka.sasl.mechanisms": "NO-SUCH", "kafka.security.protocol": "SASL_PLAINTEXT"}
     with pytest.raises(OptionError, match=r"cannot be used: .*Unsupported SASL mechanism: NO-SUCH"):
         of_a_group(tmp_path, **wrong).batch()
 
 
-def test_without_a_group_kafkas_options_are_ignored_as_before() -> None:
+def test_kafka_options_without_a_commit_group_are_ignored() -> None:
     given: dict[str, Any] = {name: text for name, text in GIVEN.items() if name != "commitGroup"}
     options = parse_read_options(given, streaming=True)
     assert options.stream is not None

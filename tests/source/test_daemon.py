@@ -25,7 +25,7 @@ def printed(code: str) -> str:
     return done.stdout
 
 
-def test_a_task_worker_has_the_kernels_loaded_and_its_fork_reads_with_them(tmp_path: Path) -> None:
+def test_task_worker_preloads_kernels_that_its_forks_use(tmp_path: Path) -> None:
     from tests.source.helpers.made_logs import append, numbers
 
     append(tmp_path, "t", 0, numbers(0, 10))
@@ -53,11 +53,11 @@ def test_a_task_worker_has_the_kernels_loaded_and_its_fork_reads_with_them(tmp_p
 @pytest.mark.parametrize(
     "module", ["pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.create_data_source"]
 )
-def test_a_planning_worker_is_not_made_to_wait_for_numba(module: str) -> None:
+def test_planning_worker_does_not_wait_for_numba(module: str) -> None:
     code = f"import sys\nfrom kafkalog_spark.daemon import preload\npreload({module!r})\nprint('numba' in sys.modules)"
     assert printed(code) == "False\n"
 
 
-def test_nothing_is_printed_before_the_port() -> None:
+def test_daemon_prints_nothing_before_its_port() -> None:
     """Spark reads the daemon's port from its stdout."""
     assert printed("from kafkalog_spark.daemon import preload\npreload('pyspark.worker')") == ""

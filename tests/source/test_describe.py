@@ -1,4 +1,4 @@
-"""What a read would read, in words: Spark's own pages say nothing of it."""
+"""describe: partitions, offsets and directories that a read would use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_partitions_offsets_and_directories(logs: Path) -> None:
+def test_describe_lists_partitions_offsets_and_directories(logs: Path) -> None:
     found = kafkalog_spark.describe(logs, subscribe="orders", startingOffsets='{"orders":{"0":10,"1":-2}}')
     assert str(found).splitlines() == [
         "2 partitions of 1 topic, at most 1,010 records",
@@ -32,7 +32,7 @@ def test_partitions_offsets_and_directories(logs: Path) -> None:
     )
 
 
-def test_what_the_query_would_refuse_is_refused(logs: Path) -> None:
+def test_describe_refuses_the_options_that_a_query_refuses(logs: Path) -> None:
     with pytest.raises(OptionError, match="One of the following options must be specified"):
         kafkalog_spark.describe(logs)
     with pytest.raises(UnknownPartition, match=r"holds no topic order; did you mean orders\? It holds orders, other"):

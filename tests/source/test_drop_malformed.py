@@ -72,16 +72,14 @@ def offsets(start: int, end: int) -> list[int]:
     ],
     ids=lambda value: " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else None,
 )
-def test_planning_and_reading_pass_over_damage(
-    damaged: Path, options: dict[str, object], expected: tuple[int, int]
-) -> None:
+def test_planning_and_reading_skip_damage(damaged: Path, options: dict[str, object], expected: tuple[int, int]) -> None:
     found = Load(damaged, mode="DROPMALFORMED", **options).scan().read()
     assert found["offset"].to_pylist() == offsets(*expected)
     assert found["value"].to_pylist() == [f"{n:03}".encode() for n in offsets(*expected)]
 
 
 @pytest.mark.parametrize("start", [15, 25, 145, 155, 199])
-def test_a_pushed_timestamp_passes_over_damage(damaged: Path, start: int) -> None:
+def test_pushed_timestamp_filter_skips_damage(damaged: Path, start: int) -> None:
     wanted = GreaterThanOrEqual(("timestamp",), EPOCH + timedelta(milliseconds=FIRST_TIMESTAMP + start))
     found = Load(damaged, mode="DROPMALFORMED", pushdown=True).scan(wanted).read()
     assert found["offset"].to_pylist() == offsets(start, 200)

@@ -1,4 +1,4 @@
-"""kafkalog-check --estimate: what a read would look at."""
+"""kafkalog-check --estimate: segments and bytes that a read would scan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.source.helpers.driver import Load, read
 LOGS = golden_logs(KAFKA_4_3, "segments", crashed=False)
 
 
-def test_of_whole_logs_it_is_what_lies_there() -> None:
+def test_estimate_of_whole_logs_equals_their_content() -> None:
     found = estimate([data_dir()], {"subscribe": "segments"})
     assert [(one.partition, one.start, one.end) for one in found.partitions] == [
         (log.partition, log.log_start_offset, log.high_watermark) for log in LOGS
@@ -31,7 +31,7 @@ def test_of_whole_logs_it_is_what_lies_there() -> None:
     )
 
 
-def test_its_bytes_are_those_of_max_scan_bytes() -> None:
+def test_estimated_bytes_equal_those_that_max_scan_bytes_limits() -> None:
     middle = sorted(row["timestamp"] for log in LOGS for row in log.records())[-500]
     asked = {"subscribe": "segments", "startingTimestamp": str(middle), "startingOffsetsByTimestampStrategy": "latest"}
     found = estimate([data_dir()], asked)
@@ -44,7 +44,7 @@ def test_its_bytes_are_those_of_max_scan_bytes() -> None:
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_damage_keeps_nobody_from_an_estimate(tmp_path: Path) -> None:
+def test_estimate_of_a_damaged_log_is_given(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (log,) = golden_logs(KAFKA_4_3, "codec-none", crashed=False)
     data = bytearray(log.segments()[0].read_bytes())
@@ -54,7 +54,7 @@ def test_damage_keeps_nobody_from_an_estimate(tmp_path: Path) -> None:
     assert estimate([tmp_path], {"Mode": "PERMISSIVE"}).size == len(data)
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_estimate_command_prints_partitions_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--estimate", "--option", "subscribe=segments", str(data_dir())]) == OK
     *lines, summary = capsys.readouterr().out.splitlines()
     sizes = [path.stat().st_size for path in LOGS[0].segments()]

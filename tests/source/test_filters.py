@@ -58,7 +58,7 @@ class NanosecondTimestamp(datetime):
         (EqualTo(("Offset",), 7), (7, 8)),
     ],
 )
-def test_bounds_of_offsets(pushed: Filter, bounds: tuple[int, int]) -> None:
+def test_offset_filters_become_bounds(pushed: Filter, bounds: tuple[int, int]) -> None:
     assert accepted(pushed) == RowFilter(offset_from=bounds[0], offset_until=bounds[1])
 
 
@@ -87,11 +87,11 @@ def test_bounds_of_offsets(pushed: Filter, bounds: tuple[int, int]) -> None:
         (GreaterThanOrEqual(TIMESTAMP, datetime.min.replace(tzinfo=UTC)), (-62135596800000, MAX_INT64)),
     ],
 )
-def test_bounds_of_timestamps_are_exact_to_the_microsecond(pushed: Filter, bounds: tuple[int, int]) -> None:
+def test_timestamp_filters_become_bounds_exact_to_the_microsecond(pushed: Filter, bounds: tuple[int, int]) -> None:
     assert accepted(pushed) == RowFilter(timestamp_from_ms=bounds[0], timestamp_until_ms=bounds[1])
 
 
-def test_lists_are_sorted_and_narrow_the_bounds() -> None:
+def test_in_lists_are_sorted_and_narrow_the_bounds() -> None:
     assert accepted(In(OFFSET, (9, 3, 3, 5))) == RowFilter(offset_from=3, offset_until=10, offset_in=(3, 5, 9))
     assert accepted(In(OFFSET, [9, 3, 5]), LessThan(OFFSET, 9)) == RowFilter(
         offset_from=3, offset_until=6, offset_in=(3, 5)
@@ -116,13 +116,13 @@ def test_lists_are_sorted_and_narrow_the_bounds() -> None:
         [In(OFFSET, (1, 2)), LessThan(OFFSET, 1)],
     ],
 )
-def test_filters_that_no_row_passes(filters: list[Filter]) -> None:
+def test_contradicting_filters_accept_no_row(filters: list[Filter]) -> None:
     row_filter = accepted(*filters)
     assert row_filter.keeps_nothing
     assert not any(accepts(row_filter, offset, 1) for offset in range(-1, 9))
 
 
-def test_without_a_filter_every_row_is_kept() -> None:
+def test_no_filter_keeps_every_row() -> None:
     row_filter = accepted()
     assert not row_filter.keeps_nothing
     assert row_filter.accepts_partition("t", 0)
@@ -130,7 +130,7 @@ def test_without_a_filter_every_row_is_kept() -> None:
 
 
 @pytest.mark.parametrize("column", ["offset", "timestamp", "partition", "topic", "timestampType"])
-def test_is_not_null_is_always_true_of_a_column_that_never_is(column: str) -> None:
+def test_is_not_null_is_true_for_columns_that_are_never_null(column: str) -> None:
     assert accepted(IsNotNull((column,)), Not(IsNull((column,)))) == RowFilter()
 
 
@@ -154,7 +154,7 @@ def test_is_not_null_is_always_true_of_a_column_that_never_is(column: str) -> No
         (EqualTo(PARTITION, Decimal("1.5")), set()),
     ],
 )
-def test_partitions_and_topics(pushed: Filter, kept: set[tuple[str, int]]) -> None:
+def test_partition_and_topic_filters_choose_partitions(pushed: Filter, kept: set[tuple[str, int]]) -> None:
     row_filter = accepted(pushed)
     present = [("a", 0), ("b", 0), ("b", 1), ("bc", 2)]
     assert {tp for tp in present if row_filter.accepts_partition(*tp)} == kept
@@ -207,14 +207,14 @@ def test_partitions_and_topics(pushed: Filter, kept: set[tuple[str, int]]) -> No
     ],
     ids=repr,
 )
-def test_what_cannot_be_said_exactly_goes_back_as_the_same_object(pushed: Filter) -> None:
+def test_filter_without_an_exact_equivalent_is_returned_as_the_same_object(pushed: Filter) -> None:
     before, after = GreaterThan(OFFSET, 1), LessThan(OFFSET, 9)
     row_filter, unsupported = split_filters([before, pushed, after])
     assert [id(back) for back in unsupported] == [id(pushed)]
     assert row_filter == RowFilter(offset_from=2, offset_until=9)
 
 
-def test_a_filter_class_of_somebody_else_goes_back() -> None:
+def test_unknown_filter_class_is_returned() -> None:
     class EqualToOrNot(EqualTo):
         """A subclass may mean something else."""
 
@@ -222,6 +222,6 @@ def test_a_filter_class_of_somebody_else_goes_back() -> None:
     assert split_filters([pushed]) == (RowFilter(), [pushed])
 
 
-def test_a_row_filter_crosses_to_another_process() -> None:
+def test_row_filter_survives_pickling() -> None:
     row_filter = accepted(In(OFFSET, (1, 2)), StringStartsWith(TOPIC, "a"), GreaterThan(PARTITION, 0.5))
     assert pickle.loads(pickle.dumps(row_filter)) == row_filter

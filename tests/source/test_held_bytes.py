@@ -30,7 +30,7 @@ def held(batches: list[pa.RecordBatch]) -> int:
     return sum(batch.get_total_buffer_size() for batch in batches)
 
 
-def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetched_rows_hold_no_more_memory_than_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel_loading.KERNELS.load()
     kept: list[list[pa.RecordBatch]] = []
     rows_of = stream_reader.copy_small_batch
@@ -50,7 +50,7 @@ def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatc
     assert held(rows) < 2 * sum(batch.nbytes for batch in rows) + 4096
 
 
-def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
+def test_large_prefetched_batch_holds_no_more_memory_than_its_size() -> None:
     data = pa.py_buffer(bytes(10 << 20))
     array = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(3) + b"\x00" + b"\x00\x00\x02\x00"), data])
     view = pa.record_batch({"value": array})
@@ -61,7 +61,7 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     assert held(rows or []) < 200 << 10
 
 
-def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_a_task_share_one_set_of_buffers(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spaces: list[scan_buffers.ScanBuffers] = []
     made: list[int] = []
     buffers = RowBuffers
@@ -86,7 +86,7 @@ def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch
     assert max(space.nbytes for space in spaces) < 32 << 20
 
 
-def test_values_of_the_partition_before_do_not_show_in_the_next(tmp_path: Path) -> None:
+def test_values_of_one_partition_do_not_leak_into_the_next(tmp_path: Path) -> None:
     """The buffers are filled again: nulls, empty values and shorter rows after longer ones."""
     values: list[list[str | None]] = [["long" * 50] * 9, [None], [""], ["a", None, "b"], ["z"] * 30, [None] * 4]
     for partition in range(60):

@@ -60,7 +60,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_a_task_does_not_repeat_the_search_for_the_end_of_the_log(unindexed: Path, searched: list[int]) -> None:
+def test_task_does_not_repeat_the_search_for_the_end_of_the_log(unindexed: Path, searched: list[int]) -> None:
     size = log_file(unindexed).stat().st_size
     scan = Load(unindexed, minPartitions=4).scan()
     assert len(searched) == 1
@@ -84,7 +84,7 @@ def truncate(path: Path, batches: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 40, 99])
-def test_truncation_before_the_planned_end_is_noticed(unindexed: Path, left: int) -> None:
+def test_truncation_before_the_planned_end_is_detected(unindexed: Path, left: int) -> None:
     late = Load(unindexed).scan()
     fixed = Load(unindexed, startingOffsets='{"t":{"0":0}}', endingOffsets='{"t":{"0":1000}}')
     strict = fixed.scan()
@@ -96,7 +96,7 @@ def test_truncation_before_the_planned_end_is_noticed(unindexed: Path, left: int
         strict.read()
 
 
-def test_another_batch_where_the_log_ended_does_not_prove_the_end(unindexed: Path) -> None:
+def test_different_batch_at_the_planned_end_is_not_taken_for_the_end(unindexed: Path) -> None:
     scan = Load(unindexed, minPartitions=2).scan()
     # all batches are of one size: what was written anew, from another offset on, fills the same positions
     truncate(unindexed, 40)
@@ -110,7 +110,7 @@ def test_another_batch_where_the_log_ended_does_not_prove_the_end(unindexed: Pat
     assert scan.read()["offset"].to_pylist() == [*range(400), *range(900, 1500)]
 
 
-def test_a_damaged_last_batch_is_the_torn_tail_that_it_would_be_without_a_planned_end(unindexed: Path) -> None:
+def test_damaged_last_batch_is_a_torn_tail_with_or_without_a_planned_end(unindexed: Path) -> None:
     scan = Load(unindexed).scan()
     data = bytearray(log_file(unindexed).read_bytes())
     data[-1] ^= 1
@@ -122,7 +122,7 @@ def test_a_damaged_last_batch_is_the_torn_tail_that_it_would_be_without_a_planne
         scan.read()
 
 
-def test_partition_created_again_is_not_read_as_the_planned_one(unindexed: Path) -> None:
+def test_recreated_partition_is_not_read_as_the_planned_one(unindexed: Path) -> None:
     scan = Load(unindexed, startingOffsets='{"t":{"0":500}}').scan()
     delete_partition(unindexed, "t", 0)
     append(unindexed, "t", 0, numbers(0, 3))
@@ -130,7 +130,7 @@ def test_partition_created_again_is_not_read_as_the_planned_one(unindexed: Path)
         scan.read()
 
 
-def test_the_planned_end_in_a_segment_that_was_rolled_since_is_not_used(unindexed: Path) -> None:
+def test_planned_end_in_a_segment_rolled_since_is_not_used(unindexed: Path) -> None:
     scan = Load(unindexed).scan()
     append(unindexed, "t", 0, ["1000", "1001"], roll_first=True)
     assert values(scan.read()) == [*texts(0, RECORDS), "1000", "1001"]

@@ -66,7 +66,7 @@ def test_unchanged_partitions_are_neither_listed_nor_opened(many: Path, touched:
 
 
 @pytest.mark.local_only("counts what is opened")
-def test_a_look_costs_what_has_changed(many: Path, touched: list[str]) -> None:
+def test_refresh_costs_only_what_has_changed(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):
         logs.look()
@@ -79,7 +79,7 @@ def test_a_look_costs_what_has_changed(many: Path, touched: list[str]) -> None:
 
 
 @pytest.mark.local_only("counts what is opened")
-def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched: list[str]) -> None:
+def test_refresh_after_appends_does_not_read_the_offset_index(many: Path, touched: list[str]) -> None:
     logs = live(many)
     for _ in range(2):
         logs.look()
@@ -90,7 +90,7 @@ def test_the_offset_index_is_not_read_for_what_was_appended(many: Path, touched:
     assert opened == ["partition.metadata", f"{0:020d}.log"]
 
 
-def test_looks_agree_with_newly_opened_logs(tmp_path: Path) -> None:
+def test_refreshed_logs_equal_newly_opened_logs(tmp_path: Path) -> None:
     """Appends, rolls, retention, new and deleted topics at random; every look finds what a fresh listing finds."""
     chance = random.Random(11)
     append(tmp_path, "t", 0, ["x"])
@@ -112,7 +112,7 @@ def test_looks_agree_with_newly_opened_logs(tmp_path: Path) -> None:
         assert found == {tp: (log.log_start_offset, log.log_end_offset) for tp, log in fresh.items()}
 
 
-def test_a_fast_clock_sees_changes_that_leave_the_same_time_behind(tmp_path: Path) -> None:
+def test_changes_within_one_file_timestamp_are_seen(tmp_path: Path) -> None:
     """Two rolls within one tick of the file system's clock: the first look comes between them."""
     append(tmp_path, "t", 0, ["x"])
     logs = LiveLogs(parse_read_options({"path": str(tmp_path), "allTopics": "true"}, streaming=True), lambda: 0)

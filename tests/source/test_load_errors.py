@@ -45,7 +45,7 @@ def _schema(**options: str) -> None:
         ("logs", {"assign": '{"order":[0]}'}, UnknownPartition, "the log directory holds no topic order"),
     ],
 )
-def test_paths_and_topics(
+def test_load_with_invalid_path_or_topic_is_refused(
     tmp_path: Path, logs: Path, path: str, options: dict[str, str], error: type[KafkalogError], text: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -54,7 +54,7 @@ def test_paths_and_topics(
         _schema(path=str(tmp_path / path), **options)
 
 
-def test_a_load_says_what_it_reads(logs: Path) -> None:
+def test_load_logs_what_it_reads(logs: Path) -> None:
     with pytest.raises(OptionError) as caught:
         _schema(path=str(logs))
     assert str(caught.value) == (
@@ -68,7 +68,7 @@ def test_a_load_says_what_it_reads(logs: Path) -> None:
         _schema(path=f"{logs / 'orders-0'},{logs}")
 
 
-def test_a_query_with_a_schema_of_its_own_says_what_it_reads(logs: Path) -> None:
+def test_query_with_a_user_schema_logs_what_it_reads(logs: Path) -> None:
     """Spark then does not ask for ours."""
     load = Load(logs, subscribe="orders")
     source = KafkaLogDataSource({"path": str(logs)})
@@ -76,13 +76,13 @@ def test_a_query_with_a_schema_of_its_own_says_what_it_reads(logs: Path) -> None
         source.reader(load.schema).partitions()
 
 
-def test_a_stream_may_have_lost_a_topic_that_it_reads(logs: Path) -> None:
+def test_stream_load_accepts_a_topic_that_no_longer_exists(logs: Path) -> None:
     _schema(path=str(logs), subscribe="orders,deleted", failOnDataLoss="false")
     with pytest.raises(UnknownPartition, match="deleted"):
         _schema(path=str(logs), subscribe="orders,deleted")
 
 
-def test_a_spark_without_rate_limits_has_no_streams_and_says_so(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_on_a_spark_without_rate_limits_is_refused(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ReadLimit is new in 4.2, so there the module of the reader cannot be imported."""
     monkeypatch.delitem(sys.modules, "kafkalog_spark.source.stream_reader", raising=False)
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)

@@ -17,7 +17,7 @@ def parsed(**options: str) -> LoadOptions:
     return LoadOptions({"path": "/logs", **options})
 
 
-def test_what_only_a_batch_refuses() -> None:
+def test_options_invalid_only_for_batches_are_refused_by_the_batch() -> None:
     options = parsed(startingOffsets="latest")
     assert options.parse_any().paths == ("/logs",)
     assert options.parse(streaming=True).paths == ("/logs",)
@@ -25,20 +25,20 @@ def test_what_only_a_batch_refuses() -> None:
         options.parse(streaming=False)
 
 
-def test_what_only_a_stream_refuses() -> None:
+def test_options_invalid_only_for_streams_are_refused_by_the_stream() -> None:
     options = parsed(endingOffsets="latest")
     assert options.parse_any().paths == options.parse(streaming=False).paths == ("/logs",)
     with pytest.raises(OptionError, match="ending offset not valid in streaming queries"):
         options.parse(streaming=True)
 
 
-def test_what_both_refuse() -> None:
+def test_options_invalid_for_batch_and_stream_are_refused_at_load() -> None:
     for given in ({"minPartitions": "0"}, {"endingOffsets": "earliest"}, {"maxPartitionByte": "1m"}):
         with pytest.raises(OptionError):
             parsed(**given).parse_any()
 
 
-def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_option_without_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     given = {"kafka.bootstrap.servers": "h:1", "maxOffsetsPerTrigger": "5", "endingTimestamp": "1700000000000"}
 
     def told() -> list[str]:
@@ -63,7 +63,7 @@ def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixtur
         assert told() == ["kafka.bootstrap.servers, endingTimestamp"]
 
 
-def test_a_timestamp_in_seconds_is_told_once_a_load(caplog: pytest.LogCaptureFixture) -> None:
+def test_timestamp_in_seconds_is_logged_once_per_load(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         options = parsed(startingTimestamp="1700000000")
         options.parse_any()
@@ -76,13 +76,13 @@ def test_a_timestamp_in_seconds_is_told_once_a_load(caplog: pytest.LogCaptureFix
     assert len(caplog.messages) == 2
 
 
-def test_errors_outlive_the_pickle() -> None:
+def test_option_errors_survive_pickling() -> None:
     options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
     with pytest.raises(OptionError, match="starting offset can't be latest"):
         options.parse(streaming=False)
 
 
-def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_common_to_batch_and_stream_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
     value = OptionSpec.value
 

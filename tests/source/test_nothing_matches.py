@@ -58,18 +58,18 @@ HOLDS = "it holds __consumer_offsets, orders, users"
         (Subscription(topics=("users", "pay")), f"option 'subscribe': /logs holds no topic pay; {HOLDS}"),
     ],
 )
-def test_subscription_that_matches_nothing_says_what_is_there(subscription: Subscription, says: str | None) -> None:
+def test_subscription_without_a_match_names_the_existing_topics(subscription: Subscription, says: str | None) -> None:
     assert unmatched_warning(subscription, PRESENT, ["/logs"]) == says
 
 
-def test_subscription_to_an_internal_topic_names_what_reads_it() -> None:
+def test_subscription_to_an_internal_topic_names_the_option_that_reads_it() -> None:
     assert unmatched_warning(Subscription(topics=("users", "__consumer_offsets")), PRESENT, ["/logs"]) == (
         "option 'subscribe' never reads internal topics, as in Spark's Kafka source: __consumer_offsets is left out; "
         "assign reads it, and so do tables (docs/tables.md)"
     )
 
 
-def test_all_topics_of_a_directory_without_topics_says_so() -> None:
+def test_read_of_a_directory_without_topics_names_the_directory() -> None:
     assert unmatched_warning(Subscription(), [], ["/logs"]) == "/logs holds no topic"
     assert unmatched_warning(Subscription(), PRESENT[3:], ["/logs"]) == "/logs holds no topic that is not internal"
 
@@ -154,7 +154,7 @@ def test_empty_partition_does_not_suggest_the_log_directory_that_was_given(
     assert "give that" not in caplog.text
 
 
-def test_whole_log_directory_warns_of_nothing(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_complete_log_directory_gives_no_warning(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
         assert read(logs, subscribe="orders").num_rows == 30
     assert "missing" not in caplog.text
@@ -201,7 +201,7 @@ def test_directory_of_archived_partitions_names_the_archives(tmp_path: Path) -> 
     )
 
 
-def test_every_refusal_is_one_line(logs: Path) -> None:
+def test_every_error_is_one_line(logs: Path) -> None:
     for path in (logs.parent, logs / "orders", logs / "orders-0" / "more"):
         with pytest.raises(KafkalogError) as caught:
             read(path, allTopics=True)

@@ -24,7 +24,7 @@ topics = st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z").filter(lambda topic: topic.s
 topic_partitions = st.tuples(topics, st.integers(0, 2**31 - 1))
 
 
-def test_parsing_partitions() -> None:
+def test_partitions_json_is_parsed() -> None:
     assert assigned("assign", '{"topicB":[6,4],"topicA":[0,1]}').partitions == (
         ("topicA", 0),
         ("topicA", 1),
@@ -34,7 +34,7 @@ def test_parsing_partitions() -> None:
     assert assigned("assign", "{}").partitions == ()
 
 
-def test_parsing_offsets() -> None:
+def test_offsets_json_is_parsed() -> None:
     parsed = bound_by_offset("startingOffsets", ' {"topicA": {"0":23, "1":-1},"topicB":{"0":-2}} ')
     assert parsed == Bound(partitions={("topicA", 0): 23, ("topicA", 1): LATEST, ("topicB", 0): EARLIEST})
 
@@ -45,7 +45,7 @@ def test_whole_topics_may_be_earliest_or_latest() -> None:
     assert parsed == Bound(partitions=partitions, topics={"topicA": EARLIEST, "topicC": LATEST})
 
 
-def test_parsing_timestamps() -> None:
+def test_timestamps_json_is_parsed() -> None:
     parsed = bound_by_timestamp("x", '{"t":{"10":1700000000000,"2":0}}')
     assert parsed == Bound(partitions={("t", 10): 1700000000000, ("t", 2): 0}, by_time=True)
 
@@ -86,7 +86,7 @@ def test_parsing_timestamps() -> None:
         ('{"t":{"0":1}} x', "not JSON: Extra data"),
     ],
 )
-def test_bad_offsets_name_the_expected_form_and_the_fault(text: str, reason: str) -> None:
+def test_invalid_offsets_name_the_expected_form_and_the_fault(text: str, reason: str) -> None:
     with pytest.raises(OptionError) as caught:
         bound_by_offset("startingOffsets", text)
     assert str(caught.value).startswith(EXPECTED_OFFSETS + text)
@@ -98,20 +98,20 @@ def test_bad_offsets_name_the_expected_form_and_the_fault(text: str, reason: str
 @pytest.mark.parametrize(
     "text", ['{"a":[0,0]}', '{"a":[-1]}', '{"a":[1.0]}', '{"a":[true]}', '{"a":["0"]}', '{"a":{"0":1}}', '{"a":0}', "{"]
 )
-def test_bad_partitions(text: str) -> None:
+def test_invalid_partitions_name_the_expected_form(text: str) -> None:
     with pytest.raises(OptionError) as caught:
         assigned("assign", text)
     assert str(caught.value).startswith(EXPECTED_PARTITIONS + text + "; option 'assign': ")
 
 
 @pytest.mark.parametrize("text", ['{"a":"latest"}', '{"a":{"0":-3}}', '{"a":{"0":1e3}}', "123"])
-def test_bad_timestamps(text: str) -> None:
+def test_invalid_timestamps_name_the_expected_form(text: str) -> None:
     with pytest.raises(OptionError) as caught:
         bound_by_timestamp("endingOffsetsByTimestamp", text)
     assert str(caught.value).startswith(EXPECTED_TIMESTAMPS + text + "; option 'endingOffsetsByTimestamp': ")
 
 
-def test_an_error_is_one_line_whatever_the_text() -> None:
+def test_error_is_one_line_for_any_text() -> None:
     with pytest.raises(OptionError) as caught:
         bound_by_offset("startingOffsets", '{\n "topicA"\n}')
     assert "\n" not in str(caught.value)
@@ -123,7 +123,7 @@ def test_partitions_are_written_by_number_and_topics_by_name() -> None:
 
 
 @given(st.dictionaries(topic_partitions, st.integers(-2, 2**63 - 1), max_size=20))
-def test_offsets_come_back_as_written(offsets: dict[tuple[str, int], int]) -> None:
+def test_offsets_round_trip(offsets: dict[tuple[str, int], int]) -> None:
     for separators in ((",", ":"), None):  # as the connector writes them, and as Python does in a checkpoint
         text = json.dumps(offsets_by_topic(offsets), separators=separators)
         assert bound_by_offset("x", text) == Bound(partitions=offsets)
@@ -131,14 +131,14 @@ def test_offsets_come_back_as_written(offsets: dict[tuple[str, int], int]) -> No
 
 
 @given(st.dictionaries(topic_partitions, st.integers(0, 9), min_size=2, max_size=20), st.randoms())
-def test_the_same_offsets_are_always_the_same_text(offsets: dict[tuple[str, int], int], random: object) -> None:
+def test_equal_offsets_have_equal_text(offsets: dict[tuple[str, int], int], random: object) -> None:
     shuffled = list(offsets.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert json.dumps(offsets_by_topic(dict(shuffled))) == json.dumps(offsets_by_topic(offsets))
 
 
 @given(st.sets(topic_partitions, max_size=20))
-def test_partitions_come_back_as_written(partitions: set[tuple[str, int]]) -> None:
+def test_partitions_round_trip(partitions: set[tuple[str, int]]) -> None:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -152,7 +152,7 @@ def test_partitions_come_back_as_written(partitions: set[tuple[str, int]]) -> No
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["t", "0", "1", "-1"]), inner),
     ).map(json.dumps)
 )
-def test_any_text_is_read_or_refused_as_an_option(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_an_option_error(text: str) -> None:
     for parse in (bound_by_offset, bound_by_timestamp, assigned):
         with contextlib.suppress(OptionError):
             parse("x", text)  # any other exception fails the test

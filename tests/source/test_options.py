@@ -49,7 +49,7 @@ CONNECTOR_DEFAULTS = {
 KafkaMicroBatchStream) and, for `kafka.*`, of Kafka's consumer."""
 
 
-def test_options_of_the_connector_have_its_defaults_and_all_others_are_marked_as_ours() -> None:
+def test_connector_options_have_its_defaults_and_others_are_marked_as_ours() -> None:
     declared = {spec.name: spec for spec in READ_OPTIONS}
     # `kafka.isolation.level` is another name of `isolationLevel`, which has the default.
     defaults = {name: spec.default for name, spec in declared.items()}
@@ -59,7 +59,7 @@ def test_options_of_the_connector_have_its_defaults_and_all_others_are_marked_as
     assert ours == declared.keys() - CONNECTOR_DEFAULTS.keys() - {"paths"}
 
 
-def test_a_batch_without_options_has_the_declared_defaults() -> None:
+def test_batch_without_options_has_the_declared_defaults() -> None:
     options = read()
     made_of_several = {"columns": COLUMNS, "table": None}
     for name, spec in declared_options(ReadOptions).items():
@@ -79,7 +79,7 @@ def test_a_batch_without_options_has_the_declared_defaults() -> None:
     )
 
 
-def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
+def test_stream_starts_at_latest_by_default_and_has_rate_options() -> None:
     options = read_stream()
     assert (options.start, options.end) == (AT_LATEST, AT_LATEST)
     assert options.stream == StreamOptions(RateLimits(), 900_000)
@@ -100,13 +100,13 @@ def test_names_are_case_insensitive_and_values_trimmed() -> None:
     assert options.columns[-1] == "headers"
 
 
-def test_the_same_option_in_two_spellings() -> None:
+def test_option_given_in_two_spellings_is_refused() -> None:
     assert str(refused({"subscribe": "a", "SUBSCRIBE": "b"})) == (
         "options 'subscribe' and 'SUBSCRIBE' are the same option, given twice"
     )
 
 
-def test_topics_by_name_pattern_and_partition() -> None:
+def test_topics_are_chosen_by_name_pattern_or_partition() -> None:
     assert read(subscribePattern=" order.* ").subscription == Subscription(pattern="order.*")
     assert read(assign='{"a":[1,0]}').subscription == Subscription(partitions=(("a", 0), ("a", 1)))
 
@@ -121,7 +121,7 @@ def test_topics_by_name_pattern_and_partition() -> None:
         ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, Bound(partitions={("t", 0): 5}, by_time=True)),
     ],
 )
-def test_starts(options: dict[str, str], start: Bound) -> None:
+def test_starting_options_are_parsed(options: dict[str, str], start: Bound) -> None:
     assert read(**options).start == start
 
 
@@ -135,12 +135,12 @@ def test_starts(options: dict[str, str], start: Bound) -> None:
         ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, Bound(partitions={("t", 0): 5}, by_time=True)),
     ],
 )
-def test_ends(options: dict[str, str], end: Bound) -> None:
+def test_ending_options_are_parsed(options: dict[str, str], end: Bound) -> None:
     assert read(**options).end == end
 
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
-def test_preferences_on_offset_related_options(side: str) -> None:
+def test_offset_options_have_the_connectors_precedence(side: str) -> None:
     # As in KafkaRelationSuite: what does not decide is not even parsed.
     by_time = f"{side}Timestamp"
     by_partition_time = f"{side}OffsetsByTimestamp"
@@ -154,7 +154,7 @@ def test_preferences_on_offset_related_options(side: str) -> None:
     assert "Expected e.g." in str(refused(everything))
 
 
-def test_strategy_for_timestamps_without_a_match() -> None:
+def test_strategy_for_timestamps_without_a_match_is_parsed() -> None:
     assert read(startingOffsetsByTimestampStrategy="LATEST").on_no_match == "latest"
 
 
@@ -173,7 +173,7 @@ def test_columns_keep_their_order() -> None:
     assert read(includeHeaders="true").columns == tuple(COLUMN_TYPES)
 
 
-def test_isolation_level_by_either_name() -> None:
+def test_isolation_level_is_accepted_under_both_names() -> None:
     assert read(isolationLevel="READ_COMMITTED").read_committed
     assert read(**{"kafka.isolation.level": "read_committed"}).isolation_level == "read_committed"
     assert read(**{"kafka.isolation.level": "read_committed", "isolationLevel": "read_committed"}).read_committed
@@ -194,11 +194,11 @@ def test_isolation_level_by_either_name() -> None:
         ({"path": "a:b,x=1:2/c"}, ("a:b", "x=1:2/c")),
     ],
 )
-def test_paths(options: dict[str, str], paths: tuple[str, ...]) -> None:
+def test_path_options_are_parsed(options: dict[str, str], paths: tuple[str, ...]) -> None:
     assert parse_read_options(options).paths == paths
 
 
-def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_timestamp_in_seconds_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="kafkalog_spark"):
         read(startingTimestamp="1700000000")
         read(startingTimestamp="1700000000000")
@@ -211,7 +211,7 @@ def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_only_of_the_connector_are_ignored_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     given = {
         "kafka.bootstrap.servers": "h:9092",
         "kafka.group.id": "g",
@@ -231,7 +231,7 @@ def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: py
     assert caplog.messages == [f"options without effect on kafkalog: {', '.join(given)}"]
 
 
-def test_a_batch_does_not_read_the_rate_options_it_ignores() -> None:
+def test_batch_does_not_read_the_rate_options_it_ignores() -> None:
     assert read(maxOffsetsPerTrigger="a", maxTriggerDelay="b").stream is None
 
 
@@ -241,16 +241,16 @@ def test_without_ignored_options_nothing_is_logged(caplog: pytest.LogCaptureFixt
     assert caplog.messages == []
 
 
-def test_a_stream_ignores_the_ending_timestamp_as_the_connector_does() -> None:
+def test_stream_ignores_the_ending_timestamp_as_the_connector_does() -> None:
     assert read_stream(endingTimestamp="5").ignored == ("endingTimestamp",)
 
 
 @pytest.mark.parametrize("name", ["maxFilesPerTrigger", "kafka.client.id", "kafka.max.poll.records"])
-def test_what_is_harmless_of_other_sources_is_ignored(name: str) -> None:
+def test_harmless_options_of_other_sources_are_ignored(name: str) -> None:
     assert read(**{name: "x"}).ignored == (name,)
 
 
-def test_a_table_may_have_properties_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_table_properties_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """What Spark 4.3 asks for the schema with at CREATE TABLE ... OPTIONS (path, subscribe) TBLPROPERTIES (k)."""
     table = {"location": "file:/p", "subscribe": "x", "option.subscribe": "x", "owner": "me", "k": "v", "provider": "k"}
     assert parse_read_options({**table, "path": "file:/p"}).subscription == Subscription(topics=("x",))
@@ -258,7 +258,7 @@ def test_a_table_may_have_properties_of_its_own(caplog: pytest.LogCaptureFixture
     assert "unknown option 'topics'" in str(refused({**table, "topics": "x", "option.topics": "x"}))
 
 
-def test_no_subscription_and_all_topics() -> None:
+def test_all_topics_option_chooses_every_topic_and_excludes_other_subscriptions() -> None:
     assert read().subscription == read(allTopics="false").subscription == NO_SUBSCRIPTION
     assert read(allTopics="TRUE").subscription == Subscription()
     assert read(allTopics="false", subscribe="a").subscription == Subscription(topics=("a",))
@@ -268,7 +268,7 @@ def test_no_subscription_and_all_topics() -> None:
     )
 
 
-def test_options_that_are_missing_altogether_are_what_spark_makes_of_a_table() -> None:
+def test_read_without_options_names_the_sql_syntax() -> None:
     with pytest.raises(OptionError) as caught:
         parse_read_options({})
     assert "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...')" in str(caught.value)
@@ -278,7 +278,7 @@ def test_options_that_are_missing_altogether_are_what_spark_makes_of_a_table() -
     assert str(caught.value) == 'no log directory is given; name it in .load("/data/kafka-logs")'
 
 
-def test_every_default_is_a_text_that_its_option_accepts() -> None:
+def test_every_default_is_accepted_by_its_option() -> None:
     for option in READ_OPTIONS:
         if option.default is not None:
             option.parse(option.name, option.default)
@@ -290,7 +290,7 @@ def test_each_option_is_declared_once() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribePattern": "a", "startingOffsets": '{"t":{"0":1}}'}])
-def test_options_cross_to_another_process(options: dict[str, str]) -> None:
+def test_options_survive_pickling(options: dict[str, str]) -> None:
     parsed: Any = read(**options)
     assert pickle.loads(pickle.dumps(parsed)) == parsed
 

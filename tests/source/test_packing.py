@@ -28,29 +28,29 @@ def sizes_of_tasks(sizes: list[int], cores: int = 2, **asked: int) -> list[list[
     ]
 
 
-def test_a_thousand_small_partitions_are_a_few_tasks_for_each_core() -> None:
+def test_thousand_small_partitions_become_a_few_tasks_per_core() -> None:
     assert len(sizes_of_tasks([1500] * 1000)) == 2
     assert len(sizes_of_tasks([1500] * 5000)) == 10
     assert len(sizes_of_tasks([1500] * 1000, cores=8)) == 8
 
 
 @pytest.mark.parametrize("cores", [2, 3, 4])
-def test_no_core_is_left_without_a_task_in_the_last_round(cores: int) -> None:
+def test_packing_leaves_no_core_idle_in_the_last_round(cores: int) -> None:
     for partitions in range(600, 9000, 77):
         assert len(sizes_of_tasks([1500] * partitions, cores)) % cores == 0
 
 
-def test_as_many_small_partitions_as_cores_have_a_task_each() -> None:
+def test_small_partitions_not_exceeding_cores_get_one_task_each() -> None:
     assert sizes_of_tasks([10] * 4, cores=4) == [[10]] * 4
     assert len(sizes_of_tasks([10] * 8, cores=2)) == 2
 
 
-def test_large_partitions_have_a_task_each() -> None:
+def test_large_partitions_get_one_task_each() -> None:
     assert sizes_of_tasks([128 * MB] * 4) == [[128 * MB]] * 4
     assert sizes_of_tasks([SMALL_SPLIT] * 40) == [[SMALL_SPLIT]] * 40
 
 
-def test_no_task_is_filled_beyond_the_requested_size() -> None:
+def test_no_task_exceeds_the_requested_size() -> None:
     sizes = [100 << 10] * 100
     for task in group_splits(sizes, sizes, cores=1, max_partition_bytes=MB):
         assert sum(sizes[task]) <= MB
@@ -62,7 +62,7 @@ def test_no_task_is_filled_beyond_the_requested_size() -> None:
     st.none() | st.integers(1, 70),
     st.none() | st.integers(1, 2000),
 )
-def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
+def test_every_split_is_in_one_task_in_order_within_the_limits(
     pieces: list[tuple[int, int]], cores: int, least: int | None, most: int | None
 ) -> None:
     sizes, offsets = [size for size, _ in pieces], [count for _, count in pieces]
@@ -97,7 +97,7 @@ def test_partitions_share_tasks_and_every_record_is_read_once_in_order(many: Pat
     assert sorted(map(int, (value.decode() for value in found["value"].to_pylist()))) == list(range(400))
 
 
-def test_a_task_of_small_partitions_hands_over_one_arrow_batch(many: Path) -> None:
+def test_task_of_small_partitions_yields_one_arrow_batch(many: Path) -> None:
     assert [[batch.num_rows for batch in task] for task in Load(many, subscribe="t").scan().tasks()] == [[200]] * 2
 
 
@@ -106,7 +106,7 @@ def test_rows_without_columns_are_counted(many: Path) -> None:
     assert sum(batch.num_rows for task in tasks for batch in task) == 400
 
 
-def test_options_make_more_tasks(many: Path) -> None:
+def test_min_partitions_and_max_records_make_more_tasks(many: Path) -> None:
     assert len(Load(many, minPartitions=25).scan().splits_by_task) >= 25
     assert len(Load(many, minPartitions=60).scan().splits_by_task) >= 40
     for task in Load(many, maxRecordsPerPartition=25).scan().splits_by_task:
@@ -124,14 +124,14 @@ def damage(path: Path, partition: int) -> Path:
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_one_bad_partition_among_those_of_a_task_is_named(many: Path) -> None:
+def test_damaged_partition_within_a_packed_task_is_named(many: Path) -> None:
     path = damage(many, 17)
     with pytest.raises(CorruptBatch, match="t-17") as caught:
         Load(many, subscribe="t").scan().read()
     assert str(path) in str(caught.value)
 
 
-def test_the_rows_before_a_bad_partition_are_handed_over_first(many: Path) -> None:
+def test_rows_before_a_damaged_partition_are_yielded_first(many: Path) -> None:
     """Who asks for no more than them never meets the error, as when the partition has a task of its own."""
     damage(many, 3)
     task = next(iter(Load(many, subscribe="t").scan().tasks()))
@@ -140,7 +140,7 @@ def test_the_rows_before_a_bad_partition_are_handed_over_first(many: Path) -> No
         next(task)
 
 
-def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tmp_path: Path) -> None:
+def test_retention_after_planning_moves_only_its_partition_of_a_task(tmp_path: Path) -> None:
     for partition in range(30):
         append(tmp_path, "t", partition, numbers(0, 10))
         append(tmp_path, "t", partition, numbers(10, 20), roll_first=True)
@@ -154,7 +154,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
     )
 
 
-def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_packs_small_partitions_into_tasks(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KERNELS, "are_ready", lambda: False)
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]

@@ -55,7 +55,9 @@ def stretches(root: Path) -> list[dict[str, Any]]:
     ],
     ids=str,
 )
-def test_every_good_record_and_a_row_for_each_stretch(damaged: Path, options: dict[str, Any]) -> None:
+def test_permissive_returns_every_good_record_and_one_row_per_damaged_stretch(
+    damaged: Path, options: dict[str, Any]
+) -> None:
     rows = read(damaged, mode="PERMISSIVE", **options).to_pylist()
     good = [row for row in rows if row["_error"] is None]
     assert [row["offset"] for row in good] == offsets(0, 200)
@@ -75,7 +77,7 @@ def test_every_good_record_and_a_row_for_each_stretch(damaged: Path, options: di
     assert (caught.value.path, caught.value.position) == (bad[0]["_file"], bad[0]["_position"])
 
 
-def test_a_range_has_the_stretches_that_touch_it(damaged: Path) -> None:
+def test_range_includes_the_damaged_stretches_that_overlap_it(damaged: Path) -> None:
     def bad(start: int, end: int) -> list[int]:
         bounds = {"startingOffsets": f'{{"t":{{"0":{start}}}}}', "endingOffsets": f'{{"t":{{"0":{end}}}}}'}
         rows = read(damaged, mode="PERMISSIVE", columns="offset,_first_offset", **bounds).to_pylist()
@@ -86,7 +88,7 @@ def test_a_range_has_the_stretches_that_touch_it(damaged: Path) -> None:
     assert bad(29, 155) == [20, 150]
 
 
-def test_the_columns_are_there_in_this_mode_alone(damaged: Path) -> None:
+def test_damage_columns_exist_only_in_permissive_mode(damaged: Path) -> None:
     assert Load(damaged, mode="PERMISSIVE").schema.names == [*COLUMNS, *DAMAGE_COLUMN_TYPES]
     assert Load(damaged, mode="DROPMALFORMED").schema.names == list(COLUMNS)
     assert Load(damaged, mode="PERMISSIVE", columns="value").schema.names == ["value", *DAMAGE_COLUMN_TYPES]
@@ -109,7 +111,7 @@ def test_the_columns_are_there_in_this_mode_alone(damaged: Path) -> None:
         Load(damaged, columns="_error")
 
 
-def test_a_search_narrows_records_and_filters_stay_with_spark(damaged: Path) -> None:
+def test_search_narrows_records_and_filters_stay_with_spark(damaged: Path) -> None:
     rows = read(damaged, mode="PERMISSIVE", **{"where.value.contains": "07"}).to_pylist()
     assert [row["offset"] for row in rows if row["_error"] is None] == [7, *range(70, 80), 107]
     assert [row["_first_offset"] for row in rows if row["_error"] is not None] == [20, 150]
@@ -118,6 +120,6 @@ def test_a_search_narrows_records_and_filters_stay_with_spark(damaged: Path) -> 
     assert scan.residual == [pushed]
 
 
-def test_a_stream_refuses_it() -> None:
+def test_permissive_mode_is_refused_by_a_stream() -> None:
     with pytest.raises(OptionError, match="mode=PERMISSIVE applies to batch queries only: a stream does not read"):
         parse_read_options({"path": "/logs", "subscribe": "t", "mode": "PERMISSIVE"}, streaming=True)

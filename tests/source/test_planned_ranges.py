@@ -26,7 +26,7 @@ def late(splits: Sequence[Split]) -> list[tuple[bool, bool]]:
     return [(split.range.start_is_earliest, split.range.end_is_latest) for split in splits]
 
 
-def test_of_many_tasks_the_first_keeps_the_late_start_and_the_last_the_late_end(log_dir: Path) -> None:
+def test_only_the_first_and_last_task_keep_late_bounds(log_dir: Path) -> None:
     splits = planned(log_dir, maxPartitionBytes=SEGMENT_BYTES)
     assert late(splits) == [(True, False), *[(False, False)] * 3, (False, True)]
     assert all(split.range.from_earliest for split in splits)
@@ -39,25 +39,25 @@ def test_explicit_offsets_are_not_late_bound(log_dir: Path) -> None:
     assert late(splits) == [(True, True)]
 
 
-def test_an_empty_partition_has_a_task_for_what_may_come(tmp_path: Path) -> None:
+def test_empty_partition_gets_a_task_for_later_records(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, [])
     splits = planned(tmp_path)
     assert (edges(splits), late(splits)) == ([(0, 0)], [(True, True)])
 
 
-def test_a_pushed_end_within_the_log_is_not_late_bound_and_one_beyond_it_is(log_dir: Path) -> None:
+def test_pushed_end_within_the_log_is_not_late_bound_and_one_beyond_it_is(log_dir: Path) -> None:
     assert late(planned(log_dir, LessThan(OFFSET, 50))) == [(True, False)]
     assert late(planned(log_dir, LessThan(OFFSET, 100))) == [(True, False)]
     assert late(planned(log_dir, LessThan(OFFSET, 101))) == [(True, True)]
 
 
-def test_a_start_that_a_filter_moved_is_not_late_bound(log_dir: Path) -> None:
+def test_start_moved_by_a_filter_is_not_late_bound(log_dir: Path) -> None:
     splits = planned(log_dir, GreaterThanOrEqual(OFFSET, 30))
     assert (edges(splits), late(splits)) == ([(30, 100)], [(False, True)])
     assert splits[0].range.from_earliest  # retention may pass it by
 
 
-def test_min_partitions_cuts_further(log_dir: Path) -> None:
+def test_min_partitions_splits_tasks_further(log_dir: Path) -> None:
     assert len(planned(log_dir, minPartitions=7)) >= 7
     assert len(planned(log_dir, minPartitions=3, maxPartitionBytes=SEGMENT_BYTES)) == 5
 
@@ -93,7 +93,7 @@ def two_partitions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(options=plans())
-def test_the_tasks_cover_the_range_without_overlap(two_partitions: Path, options: dict[str, object]) -> None:
+def test_tasks_cover_the_range_without_overlap(two_partitions: Path, options: dict[str, object]) -> None:
     texts = {"path": str(two_partitions), "allTopics": "true", **{name: str(value) for name, value in options.items()}}
     splits = plan(parse_read_options(texts), RowFilter())
     for partition, size in ((0, RECORDS), (1, 30)):
@@ -112,7 +112,7 @@ def test_the_tasks_cover_the_range_without_overlap(two_partitions: Path, options
 
 
 @given(wanted=st.sets(st.integers(-5, RECORDS + 5), min_size=1, max_size=6), size=st.sampled_from([1, 500, 1 << 20]))
-def test_a_pushed_list_of_offsets_narrows_the_tasks_and_loses_none(
+def test_pushed_in_list_of_offsets_narrows_tasks_without_loss(
     two_partitions: Path, wanted: set[int], size: int
 ) -> None:
     load = Load(two_partitions, assign='{"t":[0]}', pushdown=True, maxPartitionBytes=size)

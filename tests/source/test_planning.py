@@ -35,13 +35,13 @@ def test_segments_too_large_to_share_a_task_get_one_each(log_dir: Path) -> None:
     ]
 
 
-def test_small_neighbours_share_a_task(log_dir: Path) -> None:
+def test_adjacent_small_segments_share_a_task(log_dir: Path) -> None:
     assert edges(planned(log_dir)) == [(0, 100)]
     assert edges(planned(log_dir, maxPartitionBytes=1000)) == [(0, 60), (60, 100)]
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_a_split_is_of_one_partition(log_dir: Path) -> None:
+def test_split_belongs_to_one_partition(log_dir: Path) -> None:
     append(log_dir, "t", 1, numbers(0, 5))
     append(log_dir, "u", 0, numbers(0, 5))
     splits = planned(log_dir)
@@ -62,7 +62,7 @@ def test_large_segments_are_cut_at_batch_boundaries(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_only("cuts are unproven where each look is a request")
-def test_a_cut_carries_the_position_of_its_batch(tmp_path: Path) -> None:
+def test_cut_carries_the_position_of_its_batch(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))
     first, *others = planned(tmp_path, maxPartitionBytes=400)
     assert first.hint is None
@@ -73,13 +73,13 @@ def test_a_cut_carries_the_position_of_its_batch(tmp_path: Path) -> None:
     assert all(second.hint[1] - one.hint[1] >= 400 for one, second in pairwise(others))  # type: ignore[index]
 
 
-def test_what_follows_a_cut_segment_begins_a_task_of_its_own(tmp_path: Path) -> None:
+def test_segment_after_a_cut_segment_begins_a_new_task(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))
     append(tmp_path, "t", 0, numbers(0, 10), roll_first=True)
     assert (RECORDS, RECORDS + 10) in edges(planned(tmp_path, maxPartitionBytes=400))
 
 
-def test_a_range_inside_a_large_segment_is_cut_only_there(tmp_path: Path) -> None:
+def test_large_segment_is_cut_only_within_the_range(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))
     found = edges(
         planned(
@@ -115,14 +115,14 @@ def spoil(path: Path, change: Callable[[bytes], bytes]) -> None:
     ],
     ids=["empty", "zeros", "ones", "beside the batches"],
 )
-def test_a_segment_whose_index_proves_no_boundary_is_not_cut(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+def test_segment_whose_index_proves_no_boundary_is_not_cut(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))
     spoil(tmp_path, change)
     assert edges(planned(tmp_path, maxPartitionBytes=200)) == [(0, RECORDS)]
 
 
 @pytest.mark.local_only("cuts are unproven where each look is a request")
-def test_a_batch_with_a_wrong_crc_is_no_boundary(tmp_path: Path) -> None:
+def test_batch_with_a_wrong_crc_is_not_used_as_a_boundary(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))
     before = planned(tmp_path, maxPartitionBytes=400)
     target = before[1]
@@ -143,7 +143,7 @@ def test_message_sets_are_not_cut(golden_legacy: Path) -> None:
     assert [start for start, _ in found] == segment_offsets(golden_legacy, "v1-gzip", 0)
 
 
-def test_packing_fills_a_task_up_to_the_size_and_no_further() -> None:
+def test_packing_fills_a_task_up_to_the_size() -> None:
     segments = [SegmentFacts(i * 10, i * 10 + 10, size) for i, size in enumerate([4, 4, 4, 11, 1, 9, 1])]
     assert [cut.offset for cut in pack_segments(segments, 10)] == [20, 30, 40, 60]
 

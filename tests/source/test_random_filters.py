@@ -99,7 +99,7 @@ rows = st.lists(
 
 
 @given(some_filters, rows)
-def test_the_accepted_filters_keep_exactly_the_rows_they_hold_for(
+def test_accepted_filters_keep_exactly_the_matching_rows(
     filters: list[Filter], table: list[tuple[str, int, int, int]]
 ) -> None:
     row_filter, unsupported = split_filters(filters)
@@ -114,7 +114,7 @@ def test_the_accepted_filters_keep_exactly_the_rows_they_hold_for(
 
 
 @given(some_filters)
-def test_lists_are_within_their_bounds_and_bounds_within_int64(filters: list[Filter]) -> None:
+def test_in_lists_are_within_their_bounds_and_bounds_within_int64(filters: list[Filter]) -> None:
     row_filter, _ = split_filters(filters)
     sides = [
         (row_filter.offset_from, row_filter.offset_until, row_filter.offset_in),
@@ -131,7 +131,7 @@ def test_lists_are_within_their_bounds_and_bounds_within_int64(filters: list[Fil
 
 
 @given(st.datetimes(timezones=st.just(UTC)).map(lambda moment: (moment - EPOCH) // timedelta(microseconds=1)))
-def test_a_timestamp_is_compared_as_its_microseconds(us: int) -> None:
+def test_timestamp_is_compared_as_its_microseconds(us: int) -> None:
     moment = at(us)
     assert accepted(GreaterThanOrEqual(TIMESTAMP, moment)).timestamp_from_ms == -(-us // 1000)
     for ms in (us // 1000 - 1, us // 1000, us // 1000 + 1):

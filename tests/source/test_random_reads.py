@@ -186,7 +186,7 @@ def expected_range(options: dict[str, object], rows: list[Row]) -> tuple[int, in
     seed=st.integers(0, 2**32),
     size=st.sampled_from([1, 200, 1 << 20]),
 )
-def test_pruned_reads_give_the_rows_of_a_full_scan_filtered_in_python(
+def test_pruned_read_equals_a_full_scan_filtered_in_python(
     batches: list[MadeBatch],
     queries: list[tuple[dict[str, object], list[Predicate]]],
     number: int,

@@ -131,39 +131,39 @@ MAX_RECORDS: dict[str, tuple[int, list[Triple], list[Triple]]] = {
 
 
 @pytest.mark.parametrize(("ranges", "expected"), NO_LIMIT)
-def test_without_limits_every_range_that_is_not_empty_is_a_task(ranges: list[Triple], expected: list[Triple]) -> None:
+def test_each_non_empty_range_without_limits_is_one_task(ranges: list[Triple], expected: list[Triple]) -> None:
     assert split(ranges) == expected
 
 
 @pytest.mark.parametrize("name", MIN_PARTITIONS)
-def test_min_partitions(name: str) -> None:
+def test_min_partitions_splits_ranges_as_in_the_connector(name: str) -> None:
     min_partitions, ranges, expected = MIN_PARTITIONS[name]
     assert split(ranges, min_partitions=min_partitions) == expected
 
 
 @pytest.mark.parametrize("name", MAX_RECORDS)
-def test_max_records_per_partition(name: str) -> None:
+def test_max_records_per_partition_splits_ranges_as_in_the_connector(name: str) -> None:
     max_records, ranges, expected = MAX_RECORDS[name]
     assert split(ranges, max_records_per_partition=max_records) == expected
 
 
-def test_max_records_per_partition_with_a_low_min_partitions() -> None:
+def test_max_records_per_partition_takes_precedence_over_a_low_min_partitions() -> None:
     ranges = split([("t1", 1, 40)], min_partitions=1, max_records_per_partition=20)
     assert ranges == [("t1", 1, 20), ("t1", 20, 40)]
 
 
-def test_max_records_per_partition_with_a_high_min_partitions() -> None:
+def test_high_min_partitions_splits_beyond_max_records_per_partition() -> None:
     ranges = split([("t1", 1, 40)], min_partitions=4, max_records_per_partition=20)
     assert ranges == [("t1", 1, 10), ("t1", 10, 20), ("t1", 20, 30), ("t1", 30, 40)]
 
 
-def test_a_partition_is_left_as_max_records_cut_it_if_one_of_its_pieces_is_worth_one_part_only() -> None:
+def test_partition_is_left_as_max_records_cut_it_if_one_of_its_pieces_is_worth_one_part_only() -> None:
     # 5 of 11 offsets are worth 1.36 of 3 parts, 6 of them 1.64: the second alone would be cut in two. The connector's
     # own calculator gives the same.
     assert split([("t1", 0, 11)], min_partitions=3, max_records_per_partition=10) == [("t1", 0, 5), ("t1", 5, 11)]
 
 
-def test_several_ranges_of_one_partition_are_judged_each_by_itself() -> None:
+def test_several_ranges_of_one_partition_are_split_independently() -> None:
     # As planning cuts a partition at its segments: the small last segment must not keep the large one whole.
     assert split([("t1", 0, 9), ("t1", 9, 10)], min_partitions=4) == [
         ("t1", 0, 3),
@@ -173,7 +173,7 @@ def test_several_ranges_of_one_partition_are_judged_each_by_itself() -> None:
     ]
 
 
-def test_the_first_piece_keeps_earliest_and_the_last_one_latest() -> None:
+def test_first_split_keeps_earliest_and_last_split_keeps_latest() -> None:
     whole = OffsetRange("t", 0, 0, 4, start_is_earliest=True, end_is_latest=True, from_earliest=True)
     first, middle, last = split_ranges([whole], min_partitions=3)
     assert (first.start, first.end, first.start_is_earliest, first.end_is_latest) == (0, 1, True, False)
@@ -184,7 +184,7 @@ def test_the_first_piece_keeps_earliest_and_the_last_one_latest() -> None:
     assert last.from_earliest
 
 
-def test_an_empty_range_with_a_late_bound_end_stays() -> None:
+def test_empty_range_with_a_late_bound_end_stays() -> None:
     empty = OffsetRange("t", 0, 7, 7, end_is_latest=True)
     full = OffsetRange("t", 1, 0, 4)
     assert split_ranges([empty, full], min_partitions=2, max_records_per_partition=100) == [

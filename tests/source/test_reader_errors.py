@@ -35,7 +35,7 @@ def failure(scan: Callable[[], Any]) -> KafkalogError:
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -> None:
+def test_damaged_batch_names_partition_file_position_and_offset(three: Path) -> None:
     log = three / "t-0" / f"{10:020d}.log"
     flip(log, 100)
     error = failure(lambda: Load(three).scan())
@@ -44,12 +44,12 @@ def test_a_damaged_batch_names_partition_file_position_and_offset(three: Path) -
     assert str(error).startswith(f"t-0 {log} at byte 0 (offset 10): ")
 
 
-def test_rows_of_tasks_that_do_not_touch_the_damage_are_given(three: Path) -> None:
+def test_tasks_without_damage_return_their_rows(three: Path) -> None:
     flip(three / "t-0" / f"{10:020d}.log", 100)
     assert values(read(three, startingOffsets='{"t":{"0":20,"1":-2}}')) == numbers(20, 30) + numbers(100, 110)
 
 
-def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path) -> None:
+def test_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path) -> None:
     write_batches(tmp_path, "t", 0, [MadeBatch([bytes(9000)], [FIRST_TIMESTAMP], codec=Codec.ZSTD)])
     error = failure(lambda: Load(tmp_path, maxDecompressedBatchBytes=8000).scan())
     assert isinstance(error, DecompressesTooFar)
@@ -57,7 +57,7 @@ def test_a_batch_beyond_the_limit_names_the_option_that_raises_it(tmp_path: Path
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:
+def test_segment_that_cannot_be_opened_is_named(three: Path) -> None:
     log = three / "t-0" / f"{10:020d}.log"
     log.unlink()
     log.symlink_to(log.name)  # a loop: fails for root too, unlike missing permissions
@@ -93,11 +93,11 @@ def test_a_segment_that_cannot_be_opened_is_named(three: Path) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_what_cannot_be_read_as_asked_is_said(three: Path, options: dict[str, object], expected: str) -> None:
+def test_unsatisfiable_read_is_refused_with_the_reason(three: Path, options: dict[str, object], expected: str) -> None:
     assert expected in str(failure(lambda: Load(three, **options).scan()))
 
 
-def test_a_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
+def test_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for paths in ([missing], [three, missing]):
         with pytest.raises(NotALogDirectory) as caught:
@@ -105,14 +105,14 @@ def test_a_missing_path_is_named_at_load(three: Path, tmp_path: Path) -> None:
         assert str(caught.value) == f"{missing}: does not exist; {tmp_path} is a log directory: give that"
 
 
-def test_a_missing_path_is_named_by_the_first_query_when_there_is_a_schema(tmp_path: Path) -> None:
+def test_missing_path_with_a_user_schema_is_named_by_the_first_query(tmp_path: Path) -> None:
     # Spark then calls nothing of ours at load()
     load = Load(tmp_path / "missing", schema=StructType([StructField("offset", LongType(), True)]))
     assert str(failure(load.scan)) == f"{tmp_path / 'missing'}: does not exist"
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_a_path_that_is_no_log_directory_is_named_by_the_load(tmp_path: Path) -> None:
+def test_path_without_a_log_directory_is_named_at_load(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     error = failure(lambda: Load(tmp_path / "docs"))
     assert isinstance(error, NotALogDirectory)
@@ -120,7 +120,7 @@ def test_a_path_that_is_no_log_directory_is_named_by_the_load(tmp_path: Path) ->
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_the_same_partition_in_two_directories_is_refused_with_replicas_error(three: Path, tmp_path: Path) -> None:
+def test_same_partition_in_two_directories_is_refused_with_replicas_error(three: Path, tmp_path: Path) -> None:
     shutil.copytree(three / "t-0", tmp_path / "copy" / "t-0")
     error = failure(lambda: Load(three, tmp_path / "copy", replicas="error").scan())
     assert str(three / "t-0") in str(error)

@@ -29,14 +29,14 @@ def fields(*names_and_types: tuple[str, Any]) -> StructType:
     return StructType([StructField(name, kind, True) for name, kind in names_and_types])
 
 
-def test_a_schema_of_the_users_own_selects_and_orders_columns(three: Path) -> None:
+def test_user_schema_selects_and_orders_columns(three: Path) -> None:
     schema = fields(("timestamp", TimestampType()), ("value", StringType()), ("offset", LongType()))
     found = Load(three, schema=schema).scan().read()
     assert found.column_names == ["timestamp", "value", "offset"]
     assert found["value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
 
 
-def test_names_in_a_schema_may_have_any_case_and_keep_it(three: Path) -> None:
+def test_schema_names_are_case_insensitive_and_keep_their_case(three: Path) -> None:
     """As columns of Spark's, unless spark.sql.caseSensitive says otherwise."""
     schema = fields(("Value", StringType()), ("OFFSET", LongType()), ("timestamptype", IntegerType()))
     found = Load(three, schema=schema).scan().read()
@@ -44,7 +44,7 @@ def test_names_in_a_schema_may_have_any_case_and_keep_it(three: Path) -> None:
     assert found["Value"].to_pylist() == numbers(0, 30) + numbers(100, 110)
 
 
-def test_a_schema_without_columns_has_the_rows_all_the_same(three: Path) -> None:
+def test_schema_without_columns_returns_all_rows(three: Path) -> None:
     batches = [batch for task in Load(three, schema=StructType([])).scan().tasks() for batch in task]
     assert [batch.num_columns for batch in batches] == [0] * len(batches)
     assert sum(batch.num_rows for batch in batches) == 40
@@ -60,12 +60,12 @@ def test_key_and_value_as_text_keep_nulls_and_empty_texts(tmp_path: Path) -> Non
     ]
 
 
-def test_never_null_columns_may_be_declared_so(three: Path) -> None:
+def test_columns_without_nulls_may_be_declared_not_null(three: Path) -> None:
     schema = StructType([StructField("offset", LongType(), False), StructField("topic", StringType(), False)])
     assert Load(three, schema=schema).scan().read().num_rows == 40
 
 
-def test_headers_may_be_declared_without_nulls_where_there_are_none(golden: Path) -> None:
+def test_headers_without_nulls_may_be_declared_not_null(golden: Path) -> None:
     header = StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)])
     schema = StructType([StructField("headers", ArrayType(header, False), True)])
     found = Load(golden, schema=schema, subscribe="headers").scan().read()
@@ -90,13 +90,13 @@ def test_headers_may_be_declared_without_nulls_where_there_are_none(golden: Path
         (fields(("Offset", IntegerType())), "column 'Offset' is int, expected bigint"),
     ],
 )
-def test_a_schema_that_no_log_has_is_refused(three: Path, schema: StructType, expected: str) -> None:
+def test_unsupported_schema_is_refused(three: Path, schema: StructType, expected: str) -> None:
     with pytest.raises(OptionError) as caught:
         Load(three, schema=schema).scan()
     assert expected in str(caught.value)
 
 
-def test_options_are_checked_with_a_schema_too(three: Path) -> None:
+def test_options_are_checked_with_a_user_schema(three: Path) -> None:
     with pytest.raises(OptionError, match="minPartitions must be positive"):
         Load(three, schema=fields(("offset", LongType())), minPartitions=0).scan()
 
@@ -104,7 +104,7 @@ def test_options_are_checked_with_a_schema_too(three: Path) -> None:
 @pytest.mark.parametrize(
     "columns", ["offset", "timestamp,offset", "value", "partition,topic", "headers", "timestampType"]
 )
-def test_any_columns_are_those_of_the_full_read(golden: Path, columns: str) -> None:
+def test_any_selection_of_columns_equals_the_full_read(golden: Path, columns: str) -> None:
     full = read(golden, subscribe="transactions,headers,logappend", includeHeaders=True)
     found = read(golden, subscribe="transactions,headers,logappend", columns=columns)
     assert found.equals(full.select(columns.split(",")))

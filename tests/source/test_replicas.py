@@ -18,14 +18,14 @@ def _values(*paths: Path, **options: Any) -> list[str]:
     return sorted(value.decode() for value in read(*paths, **options)["value"].to_pylist())
 
 
-def test_internal_topics_do_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_internal_topics_in_several_directories_do_not_prevent_a_read(tmp_path: Path) -> None:
     brokers = two_brokers(tmp_path)
     assert _values(*brokers, subscribe="orders") == sorted([*numbers(0, 5), *numbers(10, 13)])
     assert _values(*brokers, subscribe="orders", replicas="error") == sorted([*numbers(0, 5), *numbers(10, 13)])
     assert _values(*brokers, assign='{"orders":[1]}') == numbers(10, 13)
 
 
-def test_a_replicated_partition_is_read_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_replicated_partition_is_read_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first, second = two_brokers(tmp_path)
     copy_of(second, "orders", 0, numbers(0, 4), topic_id=IDS[0])  # a follower that lags
     assert _values(first, second, assign='{"orders":[0]}') == numbers(0, 5)
@@ -35,7 +35,7 @@ def test_a_replicated_partition_is_read_once(tmp_path: Path, caplog: pytest.LogC
         Load(first, second, subscribe="orders", replicas="error").scan()
 
 
-def test_a_topic_of_two_clusters_is_refused_by_name(tmp_path: Path) -> None:
+def test_topic_of_two_clusters_is_refused_by_name(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", "orders", 0, numbers(0, 5), topic_id=IDS[0])
     copy_of(tmp_path / "b", "orders", 0, numbers(0, 5), topic_id=IDS[1])
     with pytest.raises(NotALogDirectory, match="different topics named orders"):
@@ -44,7 +44,7 @@ def test_a_topic_of_two_clusters_is_refused_by_name(tmp_path: Path) -> None:
         Query(tmp_path / "a", tmp_path / "b", subscribe="orders", startingOffsets="earliest").trigger()
 
 
-def test_a_stream_reads_whichever_copy_is_ahead_and_every_record_once(
+def test_stream_reads_the_replica_that_is_ahead_and_every_record_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
@@ -60,7 +60,7 @@ def test_a_stream_reads_whichever_copy_is_ahead_and_every_record_once(
     assert [message.count("replicas=longest") for message in caplog.messages] == [1, 1, 1]  # once for each change
 
 
-def test_a_stream_goes_on_with_the_other_copy_when_one_is_deleted(tmp_path: Path) -> None:
+def test_stream_continues_with_the_other_replica_when_one_is_deleted(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     for broker in (first, second):
         copy_of(broker, "t", 0, numbers(0, 3))
@@ -71,7 +71,7 @@ def test_a_stream_goes_on_with_the_other_copy_when_one_is_deleted(tmp_path: Path
     assert query.trigger() == [numbers(3, 5)]
 
 
-def test_a_stream_follows_a_pattern_to_new_directories(tmp_path: Path) -> None:
+def test_stream_follows_a_pattern_to_new_directories(tmp_path: Path) -> None:
     copy_of(tmp_path / "broker-1", "t", 0, numbers(0, 3))
     query = Query(tmp_path / "broker-*", subscribe="t", startingOffsets="earliest")
     assert query.trigger() == [numbers(0, 3)]

@@ -45,7 +45,7 @@ def registry() -> Iterator[RegistryServer]:
 
 
 @pytest.mark.parametrize("own_schema", [None, OF_IDS])
-def test_the_topic_of_schemas_is_read_once_a_query(own_schema: StructType | None, topics_read: list[str]) -> None:
+def test_schema_topic_is_read_once_per_query(own_schema: StructType | None, topics_read: list[str]) -> None:
     load = Load(DATA, schema=own_schema, **GIVEN)
     scan = load.scan()
     assert scan.read().num_rows == len(ORDERS)
@@ -53,14 +53,14 @@ def test_the_topic_of_schemas_is_read_once_a_query(own_schema: StructType | None
     assert topics_read == ["_schemas"]
 
 
-def test_every_scan_of_a_load_has_what_the_load_looked_up(topics_read: list[str]) -> None:
+def test_every_scan_reuses_the_schemas_that_its_load_looked_up(topics_read: list[str]) -> None:
     load = Load(DATA, **GIVEN)
     for _ in range(2):
         assert load.scan().read().num_rows == len(ORDERS)
     assert topics_read == ["_schemas"]
 
 
-def test_a_stream_reads_the_topic_of_schemas_once(topics_read: list[str]) -> None:
+def test_stream_reads_the_schema_topic_once(topics_read: list[str]) -> None:
     query = Query(DATA, startingOffsets="earliest", **GIVEN)  # a reader that plans, and one for tasks
     batch = query.batch()
     assert batch is not None
@@ -68,7 +68,7 @@ def test_a_stream_reads_the_topic_of_schemas_once(topics_read: list[str]) -> Non
     assert topics_read == ["_schemas"]
 
 
-def test_a_registry_is_asked_for_the_latest_version_once(registry: RegistryServer) -> None:
+def test_registry_is_queried_for_the_latest_version_once(registry: RegistryServer) -> None:
     given = {**GIVEN, "schema.registry.url": registry.url}
 
     def asked() -> int:

@@ -44,7 +44,7 @@ def values(table: pa.Table) -> list[str]:
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
 @pytest.mark.parametrize("start", ["earliest", '{"t":{"0":-2,"1":-2}}'])
 @pytest.mark.parametrize(("before_opening", "segments"), [(0, 1), (0, 2), (10, 2)])
-def test_earliest_is_the_log_start_until_the_first_row_is_given(
+def test_earliest_follows_the_log_start_until_the_first_row_is_yielded(
     three: Path,
     retention: Retention,
     caplog: pytest.LogCaptureFixture,
@@ -59,14 +59,14 @@ def test_earliest_is_the_log_start_until_the_first_row_is_given(
     assert caplog.messages == []
 
 
-def test_a_piece_of_a_range_from_earliest_that_retention_overtakes_is_empty(three: Path, retention: Retention) -> None:
+def test_split_from_earliest_that_retention_overtakes_is_empty(three: Path, retention: Retention) -> None:
     scan = Load(three, maxPartitionBytes=1).scan()
     assert [split.range.start for split in scan.splits] == [0, 10, 20, 0]
     retention(10, 2)
     assert values(scan.read()) == [*numbers(0, 10), *numbers(20, 30), *numbers(100, 110)]
 
 
-def test_an_explicit_start_does_not_move_with_the_log_start(
+def test_explicit_start_does_not_move_with_the_log_start(
     three: Path, retention: Retention, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"startingOffsets": '{"t":{"0":0,"1":-2}}', "endingOffsets": '{"t":{"0":30,"1":-1}}'}
@@ -79,7 +79,7 @@ def test_an_explicit_start_does_not_move_with_the_log_start(
     assert len(caplog.messages) == 1
 
 
-def test_after_the_first_rows_deleted_records_are_data_loss(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_records_deleted_after_the_first_rows_are_data_loss(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     append(three, "u", 0, numbers(0, 3000), batch=100)
     for start in (3000, 3010, 3020):
         append(three, "u", 0, numbers(start, start + 10), roll_first=True)

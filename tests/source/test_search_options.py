@@ -54,13 +54,13 @@ def test_search_options_become_a_record_predicate(options: dict[str, str], expec
         ({"where.headers": "a"}, "unknown option 'where.headers'; did you mean 'where.header'?"),
     ],
 )
-def test_what_cannot_be_looked_for(options: dict[str, str], message: str) -> None:
+def test_unsupported_search_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         wanted(**options)
     assert str(caught.value).startswith(message)
 
 
-def test_rows_are_those_of_the_whole_read_that_hold_it() -> None:
+def test_search_returns_the_matching_rows_of_the_full_read() -> None:
     logs = golden_logs(KAFKA_4_3, "segments", crashed=False)
     rows: list[dict[str, Any]] = [row for log in logs for row in log.records()]
     key = next(row["key"] for row in rows if row["key"])
@@ -71,7 +71,7 @@ def test_rows_are_those_of_the_whole_read_that_hold_it() -> None:
         assert sorted(zip(*(found[name].to_pylist() for name in ("partition", "offset")), strict=True)) == expected
 
 
-def test_a_search_keeps_to_its_range() -> None:
+def test_search_stays_within_its_range() -> None:
     logs = golden_logs(KAFKA_4_3, "segments", crashed=False)
     (row,) = [row for log in logs for row in log.records() if (row["partition"], row["offset"]) == (0, 601)]
     bounds = {
@@ -86,7 +86,7 @@ def log_bytes(topic: str) -> int:
 
 
 @pytest.mark.parametrize("table", ["records", "batches"])
-def test_what_would_read_too_much_is_refused_with_its_size(table: str) -> None:
+def test_read_beyond_max_scan_bytes_is_refused_with_its_size(table: str) -> None:
     asked = {"subscribe": "segments", "table": table}
     size = log_bytes("segments")
     assert read(data_dir(), maxScanBytes=size, **asked).num_rows

@@ -40,7 +40,7 @@ def offsets(table: pa.Table) -> list[int]:
     "options", [{}, {"maxPartitionBytes": 1}, {"minPartitions": 9}, {"isolationLevel": "read_committed"}]
 )
 @pytest.mark.parametrize("roll", [False, True])
-def test_a_second_action_sees_rows_that_came_meanwhile(three: Path, options: dict[str, object], roll: bool) -> None:
+def test_second_action_sees_rows_appended_meanwhile(three: Path, options: dict[str, object], roll: bool) -> None:
     scan = Load(three, **options).scan()
     assert values(scan.read()) == numbers(0, 30) + numbers(100, 110)
     append(three, "t", 0, numbers(30, 40), roll_first=roll)
@@ -48,7 +48,7 @@ def test_a_second_action_sees_rows_that_came_meanwhile(three: Path, options: dic
     assert values(scan.read()) == numbers(0, 40) + numbers(100, 120)
 
 
-def test_rows_that_come_to_an_empty_partition_are_seen(tmp_path: Path) -> None:
+def test_second_action_sees_rows_appended_to_an_empty_partition(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, [])
     scan = Load(tmp_path).scan()
     assert scan.read().num_rows == 0
@@ -56,14 +56,14 @@ def test_rows_that_come_to_an_empty_partition_are_seen(tmp_path: Path) -> None:
     assert values(scan.read()) == ["a"]
 
 
-def test_an_explicit_end_does_not_move(three: Path) -> None:
+def test_explicit_end_does_not_move(three: Path) -> None:
     scan = Load(three, endingOffsets='{"t":{"0":30,"1":-1}}').scan()
     append(three, "t", 0, ["30"])
     append(three, "t", 1, ["110"])
     assert values(scan.read()) == numbers(0, 30) + numbers(100, 111)
 
 
-def test_an_end_by_timestamp_does_not_move(three: Path) -> None:
+def test_end_by_timestamp_does_not_move(three: Path) -> None:
     scan = Load(three, endingTimestamp=FIRST_TIMESTAMP + 10**6).scan()
     append(three, "t", 0, ["30"])
     assert values(scan.read()) == numbers(0, 30) + numbers(100, 110)
@@ -79,7 +79,7 @@ def test_retention_between_two_actions_moves_earliest(three: Path, options: dict
     assert values(scan.read()) == numbers(20, 30) + numbers(100, 110)
 
 
-def test_retention_behind_an_explicit_start_is_data_loss(three: Path) -> None:
+def test_retention_after_an_explicit_start_is_data_loss(three: Path) -> None:
     options = {"startingOffsets": '{"t":{"0":5,"1":-2}}', "maxPartitionBytes": 1}
     scan = Load(three, **options).scan()
     forgiving = Load(three, failOnDataLoss=False, **options).scan()
@@ -90,7 +90,7 @@ def test_retention_behind_an_explicit_start_is_data_loss(three: Path) -> None:
     assert values(forgiving.read()) == numbers(10, 30) + numbers(100, 110)
 
 
-def test_loss_that_is_not_to_fail_is_logged(three: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fail_on_data_loss_false_logs_the_loss(three: Path, caplog: pytest.LogCaptureFixture) -> None:
     scan = Load(three, failOnDataLoss=False, startingOffsets='{"t":{"0":5,"1":-2}}').scan()
     delete_first_segment(three, "t", 0)
     with caplog.at_level(logging.WARNING, "kafkalog_spark"):
@@ -99,14 +99,14 @@ def test_loss_that_is_not_to_fail_is_logged(three: Path, caplog: pytest.LogCaptu
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_a_topic_deleted_after_planning_is_an_error(three: Path) -> None:
+def test_topic_deleted_after_planning_is_an_error(three: Path) -> None:
     scan = Load(three).scan()
     delete_partition(three, "t", 0)
     with pytest.raises(NotALogDirectory, match=r"t-0.*cannot be read: No such file"):
         scan.read()
 
 
-def test_a_topic_deleted_after_planning_is_left_out_when_loss_is_not_to_fail(three: Path) -> None:
+def test_topic_deleted_after_planning_is_skipped_with_fail_on_data_loss_false(three: Path) -> None:
     scan = Load(three, failOnDataLoss=False).scan()
     everything = values(scan.read())
     delete_partition(three, "t", 0)
@@ -118,7 +118,7 @@ def test_a_topic_deleted_after_planning_is_left_out_when_loss_is_not_to_fail(thr
 
 @pytest.mark.local_only("replaces a call of os")
 @pytest.mark.parametrize("while_planning", [True, False])
-def test_a_partition_deleted_between_its_listing_and_its_end_is_left_out_when_loss_is_not_to_fail(
+def test_partition_deleted_before_its_end_is_found_is_skipped_with_fail_on_data_loss_false(
     three: Path, while_planning: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     load = Load(three, failOnDataLoss=False)
@@ -138,9 +138,7 @@ def test_a_partition_deleted_between_its_listing_and_its_end_is_left_out_when_lo
     ]
 
 
-def test_a_partition_deleted_between_its_listing_and_its_end_is_an_error(
-    three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partition_deleted_before_its_end_is_found_is_an_error(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = Load(three).scan()
     original = PartitionLog.open_segment
 
@@ -153,7 +151,7 @@ def test_a_partition_deleted_between_its_listing_and_its_end_is_an_error(
         scan.read()
 
 
-def test_of_a_partition_deleted_while_it_is_read_the_rows_read_by_then_are_given(
+def test_partition_deleted_while_it_is_read_gives_the_rows_read_so_far(
     three: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     big = numbers(0, 3000)
@@ -175,7 +173,7 @@ def test_of_a_partition_deleted_while_it_is_read_the_rows_read_by_then_are_given
                 read += task
 
 
-def test_a_topic_made_again_after_planning_is_not_read_as_if_it_were_the_old_one(three: Path) -> None:
+def test_topic_recreated_after_planning_is_not_read_as_the_old_one(three: Path) -> None:
     scan = Load(three, startingOffsets='{"t":{"0":5,"1":-2}}').scan()
     delete_partition(three, "t", 0)
     append(three, "t", 0, numbers(0, 3))
@@ -183,7 +181,7 @@ def test_a_topic_made_again_after_planning_is_not_read_as_if_it_were_the_old_one
         scan.read()
 
 
-def test_a_cleaned_segment_is_read_though_the_planned_position_is_no_longer_a_batch(tmp_path: Path) -> None:
+def test_cleaned_segment_is_read_when_the_planned_position_is_stale(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 100))
     append(tmp_path, "t", 0, ["last"], roll_first=True)
     scan = Load(tmp_path, maxPartitionBytes=400).scan()
@@ -197,7 +195,7 @@ def test_a_cleaned_segment_is_read_though_the_planned_position_is_no_longer_a_ba
     assert values(scan.read()) == [*(str(i) for i in range(2, 100, 3)), "last"]
 
 
-def test_a_planned_position_where_a_later_batch_lies_now_skips_nothing(tmp_path: Path) -> None:
+def test_planned_position_of_a_later_batch_skips_no_record(tmp_path: Path) -> None:
     batches = [
         MadeBatch([f"{i:03}" for i in range(at_, at_ + 10)], [FIRST_TIMESTAMP] * 10) for at_ in range(0, 100, 10)
     ]
@@ -212,7 +210,7 @@ def test_a_planned_position_where_a_later_batch_lies_now_skips_nothing(tmp_path:
     assert offsets(scan.read()) == [*range(20, 100)]
 
 
-def test_a_pushed_filter_beyond_the_end_is_empty_until_rows_come(three: Path) -> None:
+def test_pushed_filter_beyond_the_log_end_is_empty_until_rows_are_appended(three: Path) -> None:
     for options in ({}, {"startingOffsets": '{"t":{"0":5,"1":-2}}'}):
         scan = Load(three, pushdown=True, **options).scan(GreaterThanOrEqual(OFFSET, 33), EqualTo(PARTITION, 0))
         assert scan.read().num_rows == 0
@@ -220,7 +218,7 @@ def test_a_pushed_filter_beyond_the_end_is_empty_until_rows_come(three: Path) ->
     assert values(scan.read()) == numbers(33, 40)
 
 
-def test_a_pushed_end_beyond_the_log_holds_for_rows_that_come(three: Path) -> None:
+def test_pushed_end_beyond_the_log_end_applies_to_appended_rows(three: Path) -> None:
     scan = Load(three, pushdown=True).scan(LessThan(OFFSET, 33), EqualTo(PARTITION, 0))
     assert values(scan.read()) == numbers(0, 30)
     append(three, "t", 0, numbers(30, 40))
@@ -228,7 +226,7 @@ def test_a_pushed_end_beyond_the_log_holds_for_rows_that_come(three: Path) -> No
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_a_transaction_opened_after_planning_is_not_read_committed(three: Path, isolation: str) -> None:
+def test_transaction_opened_after_planning_is_not_read_committed(three: Path, isolation: str) -> None:
     scan = Load(three, isolationLevel=isolation, assign='{"t":[0]}').scan()
     opened = MadeBatch(["open"], [FIRST_TIMESTAMP], producer_id=7)
     write_batches(three, "t", 0, [MadeBatch(["30"], [FIRST_TIMESTAMP]), opened, MadeBatch(["32"], [FIRST_TIMESTAMP])])

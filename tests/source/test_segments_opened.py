@@ -40,7 +40,7 @@ def test_segments_outside_pushed_offsets_are_never_opened(log_dir: Path, opened:
     assert set(opened) == {20, 80}
 
 
-def test_a_task_opens_the_segments_of_its_range_and_no_others(log_dir: Path, opened: list[int]) -> None:
+def test_task_opens_the_segments_of_its_range_and_no_others(log_dir: Path, opened: list[int]) -> None:
     scan = Load(log_dir, maxPartitionBytes=SEGMENT_BYTES).scan()
     assert edges(scan.splits) == [(0, 20), (20, 40), (40, 60), (60, 80), (80, 100)]
     for split, task in zip(scan.splits, scan.tasks(), strict=True):
@@ -83,7 +83,7 @@ def test_log_end_of_partitions_that_filters_exclude_is_not_searched(
     assert bool(opened) is bool(expected)
 
 
-def test_explicit_offsets_must_name_the_partitions_that_a_pushed_filter_leaves_out_too(log_dir: Path) -> None:
+def test_explicit_offsets_must_name_partitions_that_a_pushed_filter_excludes(log_dir: Path) -> None:
     append(log_dir, "t", 1, numbers(0, 5))
     one = EqualTo(("partition",), 1)
     assert edges(planned(log_dir, one, startingOffsets='{"t":{"0":7,"1":3}}')) == [(3, 5)]
@@ -91,19 +91,19 @@ def test_explicit_offsets_must_name_the_partitions_that_a_pushed_filter_leaves_o
         planned(log_dir, one, startingOffsets='{"t":{"1":3}}')
 
 
-def test_an_impossible_filter_makes_no_task(log_dir: Path) -> None:
+def test_contradicting_filter_makes_no_task(log_dir: Path) -> None:
     assert planned(log_dir, GreaterThan(OFFSET, 50), LessThan(OFFSET, 50)) == []
     assert Load(log_dir, pushdown=True).scan(EqualTo(("topic",), "none")).read().num_rows == 0
 
 
-def test_closed_segments_older_than_a_pushed_timestamp_are_left_out(log_dir: Path) -> None:
+def test_closed_segments_older_than_a_pushed_timestamp_are_skipped(log_dir: Path) -> None:
     at = EPOCH + timedelta(milliseconds=FIRST_TIMESTAMP + 65)
     splits = planned(log_dir, GreaterThanOrEqual(TIMESTAMP, at))
     assert [(s.range.start, s.range.end, s.range.end_is_latest) for s in splits] == [(60, 100, True)]
 
 
 @pytest.mark.local_only("planning asks less where each look is a request")
-def test_the_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: Path) -> None:
+def test_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, RECORDS))  # record n has FIRST_TIMESTAMP + n, ten to a batch
     for ms in (69, 70, 71):
         wanted = GreaterThanOrEqual(TIMESTAMP, EPOCH + timedelta(milliseconds=FIRST_TIMESTAMP + ms))
@@ -113,7 +113,7 @@ def test_the_time_index_moves_the_start_to_the_batch_after_its_entry(tmp_path: P
 
 
 @pytest.mark.local_only("planning asks less where each look is a request")
-def test_closed_segments_behind_the_last_wanted_timestamp_are_left_out(tmp_path: Path, opened: list[int]) -> None:
+def test_closed_segments_after_the_last_wanted_timestamp_are_skipped(tmp_path: Path, opened: list[int]) -> None:
     times = [[50] * 10, [99] * 10, [10] * 10, [20] * 10]
     write_batches(tmp_path, "t", 0, [Batch(numbers(0, 10), t, roll_first=True) for t in times])
     at = EPOCH + timedelta(milliseconds=60)
@@ -136,9 +136,7 @@ def test_planning_a_thousand_segments_opens_each_once_and_packs_them(tmp_path: P
     assert len(planned(tmp_path, maxPartitionBytes=1)) == 1000
 
 
-def test_a_segment_deleted_after_the_listing_is_left_to_the_task(
-    log_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_deleted_after_the_listing_is_left_to_the_task(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = PartitionLog.open_segment
 
     def gone(self: PartitionLog, index: int):
@@ -150,7 +148,7 @@ def test_a_segment_deleted_after_the_listing_is_left_to_the_task(
     assert edges(planned(log_dir)) == [(0, 100)]
 
 
-def test_a_partition_that_is_gone_has_no_task(tmp_path: Path) -> None:
+def test_deleted_partition_gets_no_task(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 3))
     append(tmp_path, "u", 0, numbers(0, 3))
     load = Load(tmp_path)

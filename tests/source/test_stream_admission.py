@@ -31,7 +31,7 @@ def t(*offsets: int) -> dict[tuple[str, int], int]:
         (5, {}, {}, {}),
     ],
 )
-def test_ends_in_proportion_to_what_is_there(
+def test_rate_limit_divides_offsets_in_proportion_to_the_available_records(
     limit: int,
     starts: dict[tuple[str, int], int],
     ends: dict[tuple[str, int], int],
@@ -41,7 +41,7 @@ def test_ends_in_proportion_to_what_is_there(
 
 
 @given(st.integers(1, 2**63 - 1), SIZES)
-def test_shares_keep_the_limit_but_for_one_a_partition_and_starve_nobody(
+def test_rate_limit_shares_exceed_the_limit_by_at_most_one_offset_per_partition(
     limit: int, sizes: dict[tuple[str, int], int]
 ) -> None:
     taken = shares(limit, sizes)
@@ -53,7 +53,7 @@ def test_shares_keep_the_limit_but_for_one_a_partition_and_starve_nobody(
         assert taken == sizes
 
 
-def test_the_first_batch_never_waits_and_later_ones_for_enough_or_for_the_delay() -> None:
+def test_min_offsets_delays_only_later_batches_until_enough_or_max_delay() -> None:
     now = 1_000_000
     delay = BatchDelay(10_000, lambda: now)
     assert not delay.holds_back(1, 15)

@@ -29,7 +29,7 @@ def batch_bytes(logs: Path) -> int:
     return (logs / "t-1" / f"{0:020d}.log").stat().st_size
 
 
-def test_bytes_and_ends_are_those_of_the_files(logs: Path) -> None:
+def test_byte_limit_ends_match_the_batches_in_the_files(logs: Path) -> None:
     log = LogDirs.open(logs).partition("t", 0)
     size = batch_bytes(logs)
     assert len(log.segments) > 3
@@ -46,7 +46,7 @@ def test_bytes_and_ends_are_those_of_the_files(logs: Path) -> None:
     assert end_of_bytes(log, 0, 15, 10 * size) == 15
 
 
-def test_segments_of_which_all_is_wanted_are_not_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_wanted_as_a_whole_are_not_read(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, size, read, headers = LogDirs.open(logs).partition("t", 0), batch_bytes(logs), [], SegmentFile.headers
 
     def spy(file: SegmentFile, position: int = 0) -> Iterator[BatchHeader]:
@@ -61,7 +61,7 @@ def test_segments_of_which_all_is_wanted_are_not_read(logs: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty"])
-def test_without_the_offset_index_it_takes_longer_and_is_the_same(logs: Path, damage: str) -> None:
+def test_byte_limit_without_an_offset_index_gives_the_same_ends(logs: Path, damage: str) -> None:
     before = end_of_bytes(LogDirs.open(logs).partition("t", 0), 33, 200, 5 * batch_bytes(logs))
     for index in (logs / "t-0").glob("*.index"):
         if damage == "gone":
@@ -72,7 +72,7 @@ def test_without_the_offset_index_it_takes_longer_and_is_the_same(logs: Path, da
     assert end_of_bytes(log, 33, 200, 5 * batch_bytes(logs)) == before
 
 
-def test_batches_keep_to_the_limit_and_read_everything_once(logs: Path) -> None:
+def test_byte_limited_batches_read_everything_once(logs: Path) -> None:
     size = batch_bytes(logs)
     query = Query(logs, startingOffsets="earliest", maxBytesPerTrigger=5 * size, trigger_kind="availableNow")
     batches = query.trigger()
@@ -84,33 +84,33 @@ def test_batches_keep_to_the_limit_and_read_everything_once(logs: Path) -> None:
     assert len(batches[0]) == 50, "4 batches of the one and 1 of the other"
 
 
-def test_a_limit_below_one_batch_reads_one_of_each_partition(logs: Path) -> None:
+def test_byte_limit_below_one_batch_reads_one_batch_of_each_partition(logs: Path) -> None:
     query = Query(logs, startingOffsets="earliest", maxBytesPerTrigger=1)
     assert len(query.trigger()[0]) == 20
     assert query.end == {"t": {"0": 10, "1": 10}}
     assert len(query.trigger()[0]) == 10
 
 
-def test_both_limits_hold(logs: Path) -> None:
+def test_byte_limit_and_offset_limit_both_hold(logs: Path) -> None:
     query = Query(logs, startingOffsets="earliest", maxBytesPerTrigger=10**6, maxOffsetsPerTrigger=21)
     assert len(query.trigger()[0]) == 20 + 1
     query = Query(logs, startingOffsets="earliest", maxBytesPerTrigger=1, maxOffsetsPerTrigger=100)
     assert len(query.trigger()[0]) == 14, "the share of partition 1, 4 offsets, ends inside its only batch"
 
 
-def test_once_ignores_it(logs: Path) -> None:
+def test_trigger_once_ignores_max_bytes_per_trigger(logs: Path) -> None:
     query = Query(logs, startingOffsets="earliest", maxBytesPerTrigger=1, trigger_kind="once")
     assert [len(batch) for batch in query.trigger()] == [210]
 
 
-def test_gaps_that_compaction_left_are_passed(tmp_path: Path) -> None:
+def test_byte_limit_skips_gaps_left_by_compaction(tmp_path: Path) -> None:
     batch = MadeBatch(["x"], [1_700_000_000_000], gap=1000)
     write_batches(tmp_path, "t", 0, [batch] * 5)
     query = Query(tmp_path, startingOffsets="earliest", maxBytesPerTrigger=1, trigger_kind="availableNow")
     assert query.trigger() == [["x"]] * 5
 
 
-def test_damage_on_the_way_is_left_to_who_reads_it(logs: Path) -> None:
+def test_byte_limit_leaves_damage_to_the_reading_task(logs: Path) -> None:
     path = sorted((logs / "t-0").glob("*.log"))[1]
     path.write_bytes(b"\x00" * path.stat().st_size)
     log = LogDirs.open(logs).partition("t", 0)

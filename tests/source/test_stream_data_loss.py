@@ -62,7 +62,7 @@ def started(log_dir: Path, **options: Any) -> Query:
     return query
 
 
-def test_a_recreated_topic_fails_and_leaves_the_checkpoint(topic: Path) -> None:
+def test_recreated_topic_fails_the_query_and_keeps_the_checkpoint(topic: Path) -> None:
     query = started(topic)
     before = list(query.checkpoint.offsets)
     delete_partition(topic, "t", 0)
@@ -76,7 +76,7 @@ def test_a_recreated_topic_fails_and_leaves_the_checkpoint(topic: Path) -> None:
     )
 
 
-def test_a_recreated_topic_that_has_more_than_was_read_is_told_by_its_id(topic: Path) -> None:
+def test_recreated_topic_longer_than_the_old_one_is_detected_by_its_id(topic: Path) -> None:
     query = started(topic)
     delete_partition(topic, "t", 0)
     make(topic, numbers(100, 150))
@@ -84,7 +84,7 @@ def test_a_recreated_topic_that_has_more_than_was_read_is_told_by_its_id(topic: 
 
 
 @pytest.mark.parametrize("count", [5, 30, 50])
-def test_a_recreated_topic_is_read_from_its_beginning_without_fail_on_data_loss(
+def test_recreated_topic_is_read_from_its_beginning_without_fail_on_data_loss(
     topic: Path, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = started(topic, failOnDataLoss=False)
@@ -99,7 +99,7 @@ def test_a_recreated_topic_is_read_from_its_beginning_without_fail_on_data_loss(
 
 
 @pytest.mark.parametrize("count", [5, 30, 50])
-def test_topic_recreated_while_no_query_ran_is_told_by_its_id(
+def test_topic_recreated_while_no_query_ran_is_detected_by_its_id(
     topic: Path, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = started(topic).checkpoint
@@ -114,7 +114,7 @@ def test_topic_recreated_while_no_query_ran_is_told_by_its_id(
     assert caplog.text.count("was deleted and created again") == 1
 
 
-def test_topic_recreated_before_a_logged_batch_ran_gives_none_of_its_records_to_that_batch(topic: Path) -> None:
+def test_topic_recreated_before_a_logged_batch_adds_no_record_to_it(topic: Path) -> None:
     query = started(topic, maxOffsetsPerTrigger=10)
     query.crash_before = "planning"
     with pytest.raises(Crash):
@@ -177,7 +177,7 @@ def test_named_topic_that_comes_back_with_its_id_continues_although_others_were_
 
 
 @pytest.mark.parametrize("step", ["planning", "reading", "commit"])
-def test_a_restart_of_the_batch_that_moves_back_moves_back(topic: Path, step: str) -> None:
+def test_restarted_batch_of_a_recreated_topic_moves_back_again(topic: Path, step: str) -> None:
     query = started(topic, failOnDataLoss=False)
     delete_partition(topic, "t", 0)
     make(topic, numbers(100, 150))
@@ -189,7 +189,7 @@ def test_a_restart_of_the_batch_that_moves_back_moves_back(topic: Path, step: st
     assert again.trigger() == [numbers(100, 150)]
 
 
-def test_an_empty_topic_that_is_created_again_has_lost_nothing(tmp_path: Path) -> None:
+def test_recreated_empty_topic_is_no_data_loss(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").touch()
     make(tmp_path, [])
@@ -199,7 +199,7 @@ def test_an_empty_topic_that_is_created_again_has_lost_nothing(tmp_path: Path) -
     assert query.trigger() == [numbers(0, 5)]
 
 
-def test_a_log_that_was_cut_fails_or_goes_on_with_what_comes(topic: Path) -> None:
+def test_truncated_log_fails_the_query_or_continues_with_new_records(topic: Path) -> None:
     for fail in (True, False):
         query = Query(topic, checkpoint=Checkpoint(['{"t": {"0": 37}}'], 1), failOnDataLoss=fail)
         if fail:
@@ -211,7 +211,7 @@ def test_a_log_that_was_cut_fails_or_goes_on_with_what_comes(topic: Path) -> Non
 
 
 @pytest.mark.parametrize("by", ["subscribe", "subscribePattern", "assign"])
-def test_a_deleted_topic(topic: Path, by: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_topic_is_data_loss(topic: Path, by: str, caplog: pytest.LogCaptureFixture) -> None:
     append(topic, "u", 0, numbers(50, 52))
     chosen = {"subscribe": "t,u", "subscribePattern": "t|u", "assign": '{"t":[0],"u":[0]}'}[by]
     query = started(topic, **{by: chosen})
@@ -232,14 +232,14 @@ def test_a_deleted_topic(topic: Path, by: str, caplog: pytest.LogCaptureFixture)
     assert forgiving.trigger() == []
 
 
-def test_a_topic_that_waits_for_its_removal_is_deleted(topic: Path) -> None:
+def test_topic_marked_for_deletion_counts_as_deleted(topic: Path) -> None:
     query = started(topic, subscribe="t")
     (topic / "t-0").rename(topic / f"t-0.{uuid.uuid4().hex}-delete")
     assert lost(query.trigger) == "Partitions Set(t-0) have been deleted."
 
 
 @pytest.mark.local_only("an empty directory is nothing in a bucket")
-def test_a_vanished_log_directory_is_not_taken_for_deleted_topics(topic: Path) -> None:
+def test_missing_log_directory_is_not_taken_for_deleted_topics(topic: Path) -> None:
     query = started(topic, failOnDataLoss=False)
     hidden = topic.with_name("hidden")
     topic.rename(hidden)
@@ -255,7 +255,7 @@ def test_a_vanished_log_directory_is_not_taken_for_deleted_topics(topic: Path) -
     assert Query(topic, checkpoint=query.checkpoint).trigger() == [numbers(30, 33)]
 
 
-def test_retention_that_overtakes_the_reader(topic: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_ahead_of_the_query_is_data_loss(topic: Path, caplog: pytest.LogCaptureFixture) -> None:
     query = started(topic, maxOffsetsPerTrigger=5)
     assert query.end == {"t": {"0": 5}}
     delete_first_segment(topic, "t", 0)
@@ -269,7 +269,7 @@ def test_retention_that_overtakes_the_reader(topic: Path, caplog: pytest.LogCapt
     assert forgiving.trigger() == [numbers(20, 25)]
 
 
-def test_deleted_records_that_are_still_in_the_segment(topic: Path) -> None:
+def test_deleted_records_still_in_the_segment_are_data_loss(topic: Path) -> None:
     query = started(topic, maxOffsetsPerTrigger=5)
     write_offset_checkpoint(topic / LOG_START_OFFSET_CHECKPOINT, {("t", 0): 12})
     assert "the log begins at offset 12" in lost(query.trigger)
@@ -277,7 +277,7 @@ def test_deleted_records_that_are_still_in_the_segment(topic: Path) -> None:
     assert forgiving.trigger() == [numbers(12, 30)]
 
 
-def test_retention_between_planning_and_reading(topic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_between_planning_and_reading_is_data_loss(topic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(topic, "t", 0, numbers(30, 31))
     for fail in (True, False):
         query = Query(topic, checkpoint=Checkpoint(['{"t": {"0": 2}}'], 1), failOnDataLoss=fail, **BY_TASKS)
@@ -300,7 +300,7 @@ def test_retention_between_planning_and_reading(topic: Path, monkeypatch: pytest
         topic.with_name("copy").rename(topic)
 
 
-def test_a_first_batch_from_earliest_begins_where_retention_has_come(topic: Path) -> None:
+def test_first_batch_from_earliest_starts_at_the_log_start_offset(topic: Path) -> None:
     query = Query(topic, startingOffsets="earliest", crash_before="reading")
     with pytest.raises(Crash):
         query.trigger()
@@ -309,7 +309,7 @@ def test_a_first_batch_from_earliest_begins_where_retention_has_come(topic: Path
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_topic_deleted_between_planning_and_reading(
+def test_topic_deleted_between_planning_and_reading_is_data_loss(
     topic: Path, again: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(topic, topic.with_name("copy"))
@@ -334,7 +334,7 @@ def test_a_topic_deleted_between_planning_and_reading(
         shutil.copytree(topic.with_name("copy"), topic)
 
 
-def test_a_new_partition_that_does_not_start_at_zero(topic: Path) -> None:
+def test_new_partition_not_starting_at_offset_0_is_data_loss(topic: Path) -> None:
     query = started(topic)
     make(topic, numbers(50, 70), partition=1)
     delete_first_segment(topic, "t", 1)
@@ -343,7 +343,7 @@ def test_a_new_partition_that_does_not_start_at_zero(topic: Path) -> None:
     assert Query(topic, checkpoint=query.checkpoint, failOnDataLoss=False).trigger() == [numbers(60, 70)]
 
 
-def test_a_checkpoint_of_another_topic_set(topic: Path) -> None:
+def test_checkpoint_of_other_topics_is_data_loss(topic: Path) -> None:
     append(topic, "u", 0, numbers(50, 52))
     checkpoint = Checkpoint(['{"u": {"0": 1}}'], 1)
     with pytest.raises(DataLoss) as caught:
@@ -356,7 +356,7 @@ def test_a_checkpoint_of_another_topic_set(topic: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"t": {"0": "x"}}', '{"logOffset": 5}', "17", '{"t": {"0": -5}}', "[]"])
-def test_malformed_offsets_in_a_checkpoint(topic: Path, text: str) -> None:
+def test_malformed_offsets_in_a_checkpoint_are_refused(topic: Path, text: str) -> None:
     checkpoint = Checkpoint([text], 1)
     with pytest.raises(MalformedOffsets, match="the query's offsets cannot be used"):
         Query(topic, checkpoint=checkpoint).trigger()
@@ -365,7 +365,7 @@ def test_malformed_offsets_in_a_checkpoint(topic: Path, text: str) -> None:
     assert checkpoint.offsets == [text]
 
 
-def test_a_logged_batch_that_the_log_no_longer_holds(topic: Path) -> None:
+def test_logged_batch_missing_from_the_log_is_data_loss(topic: Path) -> None:
     checkpoint = Checkpoint(['{"t": {"0": 25}}', '{"t": {"0": 35}}'], 1)
     reason = lost(Query(topic, checkpoint=checkpoint).trigger)
     assert reason == "Could not read records in offset [25, 35) for topic partition t-0: the log holds [0, 30)."
@@ -377,7 +377,7 @@ def test_a_logged_batch_that_the_log_no_longer_holds(topic: Path) -> None:
 
 
 @pytest.mark.local_only("messages and plans name local paths")
-def test_corrupt_batches_are_named_and_the_repaired_log_goes_on(topic: Path) -> None:
+def test_corrupt_batch_is_named_and_the_query_continues_after_repair(topic: Path) -> None:
     query = started(topic)
     append(topic, "t", 0, numbers(30, 50), roll_first=True, batch=5)
     log = segment(topic, 30)
@@ -399,7 +399,7 @@ def test_corrupt_batches_are_named_and_the_repaired_log_goes_on(topic: Path) -> 
 
 
 @pytest.mark.local_only("the S3 server over a directory gives files that others wrote no ETag, and times in seconds")
-def test_a_torn_tail_is_never_offered(topic: Path) -> None:
+def test_torn_tail_is_not_part_of_latest(topic: Path) -> None:
     query = started(topic)
     whole = segment(topic, 20).stat().st_size
     append(topic, "t", 0, numbers(30, 40), batch=10)
@@ -413,7 +413,7 @@ def test_a_torn_tail_is_never_offered(topic: Path) -> None:
     assert query.trigger() == [numbers(30, 40)]
 
 
-def test_a_recovering_broker_cuts_the_torn_tail_and_writes_on(topic: Path) -> None:
+def test_query_continues_after_a_broker_truncates_the_torn_tail(topic: Path) -> None:
     query = started(topic)
     log = segment(topic, 20)
     whole = log.read_bytes()
@@ -424,9 +424,7 @@ def test_a_recovering_broker_cuts_the_torn_tail_and_writes_on(topic: Path) -> No
     assert query.trigger() == [numbers(30, 34)]
 
 
-def test_a_segment_that_the_cleaner_replaces_between_planning_and_reading(
-    topic: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segment_cleaned_between_planning_and_reading_is_read(topic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = started(topic, maxOffsetsPerTrigger=12, **BY_TASKS)
     other = topic.with_name("cleaned")
     append(other, "t", 0, numbers(0, 20), batch=20)  # one segment with the records of two

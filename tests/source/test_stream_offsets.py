@@ -19,7 +19,7 @@ TOPIC_IDS = st.dictionaries(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.uuid
 
 
 @given(OFFSETS, TOPIC_IDS, st.randoms())
-def test_offsets_with_topic_ids_come_back_and_have_one_text(
+def test_offsets_with_topic_ids_round_trip_and_have_one_text(
     offsets: dict[tuple[str, int], int], topic_ids: dict[str, uuid.UUID], random: Any
 ) -> None:
     text = json.dumps(offsets_by_topic(offsets, topic_ids))
@@ -36,12 +36,12 @@ def test_topic_id_is_a_topic_without_partitions_to_the_kafka_source() -> None:
 
 
 @given(OFFSETS)
-def test_offsets_come_back_from_their_json(offsets: dict[tuple[str, int], int]) -> None:
+def test_offsets_round_trip_through_json(offsets: dict[tuple[str, int], int]) -> None:
     assert offsets_of(json.loads(json.dumps(offsets_by_topic(offsets)))) == offsets
 
 
 @given(OFFSETS, st.randoms())
-def test_the_same_offsets_have_one_text(offsets: dict[tuple[str, int], int], random: Any) -> None:
+def test_equal_offsets_have_equal_text(offsets: dict[tuple[str, int], int], random: Any) -> None:
     items = list(offsets.items())
     random.shuffle(items)
     assert json.dumps(offsets_by_topic(dict(items))) == json.dumps(offsets_by_topic(offsets))
@@ -54,7 +54,7 @@ def test_partitions_are_in_the_order_of_their_numbers() -> None:
     )
 
 
-def test_what_the_kafka_source_writes_is_read() -> None:
+def test_offsets_of_the_kafka_source_are_read() -> None:
     assert offsets_of('{"topic":{"8":1,"2":1,"5":0},"a":{}}') == {
         ("topic", 8): 1,
         ("topic", 2): 1,
@@ -86,7 +86,7 @@ def test_what_the_kafka_source_writes_is_read() -> None:
         ("", "not JSON"),
     ],
 )
-def test_malformed_offsets(text: str, why: str) -> None:
+def test_malformed_offsets_name_the_fault(text: str, why: str) -> None:
     with pytest.raises(MalformedOffsets) as caught:
         offsets_of(text)
     text = str(caught.value)
@@ -97,7 +97,7 @@ def test_malformed_offsets(text: str, why: str) -> None:
     assert isinstance(caught.value, KafkalogError)
 
 
-def test_an_error_shows_the_beginning_of_long_offsets() -> None:
+def test_error_shows_the_beginning_of_long_offsets() -> None:
     with pytest.raises(MalformedOffsets) as caught:
         offsets_of({"t": {str(partition): "x" for partition in range(1000)}})
     assert len(str(caught.value)) < 700

@@ -21,7 +21,7 @@ def _loaded() -> None:
     kernel_loading.KERNELS.load()
 
 
-def test_a_small_batch_of_several_partitions_is_one_partition_with_its_rows(tmp_path: Path) -> None:
+def test_small_batch_of_several_partitions_is_prefetched_as_one_partition(tmp_path: Path) -> None:
     for partition in range(3):
         append(tmp_path, "t", partition, numbers(10 * partition, 10 * partition + 10))
     query = Query(tmp_path, startingOffsets="earliest")
@@ -33,7 +33,7 @@ def test_a_small_batch_of_several_partitions_is_one_partition_with_its_rows(tmp_
     assert query.prefetched
 
 
-def test_only_the_plan_of_such_a_batch_is_one_of_a_simple_reader(tmp_path: Path) -> None:
+def test_only_a_prefetched_batch_is_planned_as_a_simple_reader(tmp_path: Path) -> None:
     """Else Spark would neither report the latest offset nor respect the limits."""
     append(tmp_path, "t", 0, numbers(0, 10))
     query = Query(tmp_path, startingOffsets="earliest")
@@ -43,7 +43,7 @@ def test_only_the_plan_of_such_a_batch_is_one_of_a_simple_reader(tmp_path: Path)
     assert query.reader.reportLatestOffset() == {"t": {"0": 10}}
 
 
-def test_nulls_keys_and_compressed_batches(tmp_path: Path) -> None:
+def test_prefetched_rows_include_nulls_keys_and_compressed_batches(tmp_path: Path) -> None:
     batches = [
         MadeBatch(["a", None], [FIRST_TIMESTAMP] * 2, keys=[None, "k"], codec=codec)
         for codec in (Codec.NONE, Codec.GZIP, Codec.LZ4)
@@ -58,7 +58,7 @@ def test_nulls_keys_and_compressed_batches(tmp_path: Path) -> None:
     assert found["offset"].to_pylist() == list(range(6))
 
 
-def test_some_of_the_columns(tmp_path: Path) -> None:
+def test_prefetched_rows_have_the_requested_columns(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 3))
     query = Query(tmp_path, startingOffsets="earliest", columns="offset,value")
     found = query.batch()
@@ -68,14 +68,14 @@ def test_some_of_the_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"minPartitions": 2}, {"maxRecordsPerPartition": 5}, {"includeHeaders": True}])
-def test_tasks_read_where_they_are_asked_for_and_rows_with_headers(tmp_path: Path, asked: Any) -> None:
+def test_rows_with_headers_and_explicit_task_counts_are_read_by_tasks(tmp_path: Path, asked: Any) -> None:
     append(tmp_path, "t", 0, numbers(0, 10))
     query = Query(tmp_path, startingOffsets="earliest", **asked)
     assert query.trigger() == [numbers(0, 10)]
     assert not query.prefetched
 
 
-def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan(tmp_path: Path) -> None:
+def test_large_remainder_is_read_by_tasks_and_small_remainder_is_prefetched(tmp_path: Path) -> None:
     large = ["x" * (stream_reader.MAX_PREFETCH_BYTES // 2)] * 3
     append(tmp_path, "t", 0, large, batch=1)
     query = Query(tmp_path, startingOffsets="earliest")
@@ -86,7 +86,7 @@ def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan
     assert query.prefetched
 
 
-def test_tasks_read_what_decompresses_to_much(tmp_path: Path) -> None:
+def test_batch_that_decompresses_to_much_is_read_by_tasks(tmp_path: Path) -> None:
     value = "x" * (stream_reader.MAX_PREFETCHED_ROW_BYTES // 4)
     write_batches(tmp_path, "t", 0, [MadeBatch([value], [FIRST_TIMESTAMP], codec=Codec.ZSTD)] * 5)
     query = Query(tmp_path, startingOffsets="earliest")
@@ -94,7 +94,7 @@ def test_tasks_read_what_decompresses_to_much(tmp_path: Path) -> None:
     assert not query.prefetched
 
 
-def test_an_error_is_left_to_the_tasks(tmp_path: Path) -> None:
+def test_prefetch_leaves_errors_to_the_tasks(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 10))
     append(tmp_path, "t", 0, numbers(10, 20), roll_first=True)
     first = tmp_path / "t-0" / f"{0:020d}.log"
@@ -109,7 +109,9 @@ def test_an_error_is_left_to_the_tasks(tmp_path: Path) -> None:
     assert query.checkpoint.committed == 0
 
 
-def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_read_by_tasks_until_the_kernels_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernels = kernel_loading.Kernels()
     monkeypatch.setattr(kernels, "_loader", object())  # it has begun
     monkeypatch.setattr("kafkalog_spark.source.stream_reader.KERNELS", kernels)
@@ -123,7 +125,7 @@ def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: py
     assert query.prefetched
 
 
-def test_rows_are_taken_up_to_a_size() -> None:
+def test_prefetch_stops_at_a_size() -> None:
     batch = pa.record_batch({"v": pa.array([b"x" * (stream_reader.MAX_PREFETCHED_ROW_BYTES // 3)])})
     assert stream_reader.copy_small_batch([batch] * 2) == [batch] * 2
     assert stream_reader.copy_small_batch([batch] * 3) is None

@@ -37,7 +37,7 @@ class Copy:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
-def test_every_record_is_read_once_whatever_happens(tmp_path: Path, seed: int) -> None:
+def test_random_failures_read_every_record_once(tmp_path: Path, seed: int) -> None:
     """Appends, rolls, new partitions and topics, retention behind the reader, a query that is killed and restarted."""
     chance = random.Random(seed)
     limits: dict[str, Any] = chance.choice(
@@ -90,7 +90,7 @@ def delete_what_was_read(log_dir: Path, checkpoint: Checkpoint, chance: random.R
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("limits", [{"maxOffsetsPerTrigger": 4_000}, {"maxBytesPerTrigger": "300k"}, {}])
-def test_a_stream_reads_what_a_batch_reads(golden: Path, level: str, limits: dict[str, Any]) -> None:
+def test_stream_equals_a_batch_read(golden: Path, level: str, limits: dict[str, Any]) -> None:
     options: dict[str, Any] = {"includeHeaders": True, "isolationLevel": level}
     query = Query(golden, startingOffsets="earliest", trigger_kind="availableNow", **options, **limits)
     tables = []
@@ -102,7 +102,7 @@ def test_a_stream_reads_what_a_batch_reads(golden: Path, level: str, limits: dic
     assert plain_rows(streamed.to_batches()) == plain_rows(expected.to_batches())
 
 
-def test_a_stream_of_a_crashed_brokers_directory(golden_crashed: Path) -> None:
+def test_stream_over_a_crashed_brokers_directory_reads_every_record(golden_crashed: Path) -> None:
     query = Query(golden_crashed, startingOffsets="earliest", trigger_kind="availableNow", maxOffsetsPerTrigger=3_000)
     count = 0
     while (batch := query.batch()) is not None:

@@ -25,7 +25,7 @@ def two(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_earliest_reads_everything_once_and_then_what_comes(two: Path) -> None:
+def test_earliest_reads_everything_once_and_then_new_records(two: Path) -> None:
     query = Query(two, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 15))]
     assert query.trigger() == []
@@ -34,7 +34,7 @@ def test_earliest_reads_everything_once_and_then_what_comes(two: Path) -> None:
     assert query.checkpoint.offsets == ['{"t": {"0": 10, "1": 5}}', '{"t": {"0": 15, "1": 5}}']
 
 
-def test_latest_is_the_default_and_reads_what_comes(two: Path) -> None:
+def test_latest_is_the_default_and_reads_new_records(two: Path) -> None:
     query = Query(two)
     assert query.trigger() == [[]]
     assert query.trigger() == []
@@ -55,7 +55,7 @@ def test_latest_survives_a_restart_before_the_first_commit(two: Path, step: str)
 
 @pytest.mark.parametrize("step", ["planning", "reading", "commit"])
 @pytest.mark.parametrize("start", ["earliest", '{"t":{"0":0,"1":-2}}'])
-def test_a_first_batch_that_was_not_committed_is_read_again_to_the_same_end(two: Path, step: str, start: str) -> None:
+def test_first_batch_that_was_not_committed_is_read_again_to_the_same_end(two: Path, step: str, start: str) -> None:
     query = Query(two, startingOffsets=start, crash_before=step)
     with pytest.raises(Crash):
         query.trigger()
@@ -73,7 +73,7 @@ def test_starting_options_apply_to_a_new_query_only(two: Path) -> None:
     assert Query(two, checkpoint=query.checkpoint, startingTimestamp=0).trigger() == []
 
 
-def test_specific_offsets_with_earliest_and_latest_among_them(two: Path) -> None:
+def test_specific_offsets_may_include_earliest_and_latest(two: Path) -> None:
     append(two, "t", 2, numbers(30, 34))
     query = Query(two, startingOffsets='{"t":{"0":7,"1":-1,"2":-2}}')
     assert query.trigger() == [["30", "31", "32", "33", "7", "8", "9"]]
@@ -87,14 +87,14 @@ def test_specific_offsets_must_name_every_partition(two: Path) -> None:
             Query(two, startingOffsets=given).trigger()
 
 
-def test_start_by_timestamp(two: Path) -> None:
+def test_starting_timestamp_starts_at_the_first_offset_at_or_after_it(two: Path) -> None:
     query = Query(two, startingTimestamp=FIRST_TIMESTAMP + 3)
     assert query.trigger() == [sorted([*numbers(3, 10), *numbers(13, 15)])]
     by_partition = json.dumps({"t": {"0": FIRST_TIMESTAMP + 8, "1": FIRST_TIMESTAMP + 4}})
     assert Query(two, startingOffsetsByTimestamp=by_partition).trigger() == [["14", "8", "9"]]
 
 
-def test_a_start_timestamp_without_a_match_fails_or_means_latest(two: Path) -> None:
+def test_starting_timestamp_without_a_match_fails_or_starts_at_latest(two: Path) -> None:
     options: dict[str, Any] = {"startingTimestamp": FIRST_TIMESTAMP + 7}
     with pytest.raises(OptionError, match="No offset matched from request of topic-partition t-1 and timestamp"):
         Query(two, **options).trigger()
@@ -107,7 +107,7 @@ def test_a_start_timestamp_without_a_match_fails_or_means_latest(two: Path) -> N
     assert again.trigger() == [numbers(20, 30)]
 
 
-def test_max_offsets_per_trigger_and_once_that_ignores_it(tmp_path: Path) -> None:
+def test_max_offsets_per_trigger_limits_batches_except_trigger_once(tmp_path: Path) -> None:
     for partition, count in enumerate((101, 11, 1)):
         append(tmp_path, "t", partition, numbers(0, count))
     query = Query(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=10)
@@ -132,7 +132,7 @@ def test_min_offsets_per_trigger_waits_for_enough(two: Path) -> None:
     assert query.trigger() == [numbers(20, 25)]
 
 
-def test_min_and_max_together(two: Path) -> None:
+def test_min_and_max_offsets_per_trigger_both_hold(two: Path) -> None:
     query = Query(two, startingOffsets="earliest", minOffsetsPerTrigger=3, maxOffsetsPerTrigger=6)
     assert [len(query.trigger()[0]) for _ in range(2)] == [6, 6]
     assert len(query.trigger()[0]) == 3
@@ -140,7 +140,7 @@ def test_min_and_max_together(two: Path) -> None:
     assert query.trigger() == []
 
 
-def test_the_delay_begins_with_the_batch_that_ran(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_trigger_delay_begins_with_the_last_batch(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000
     query = Query(two, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="10s")
     monkeypatch.setattr(query.reader.planner._delay, "_clock_ms", lambda: now)
@@ -152,7 +152,7 @@ def test_the_delay_begins_with_the_batch_that_ran(two: Path, monkeypatch: pytest
     assert query.trigger() == [numbers(20, 22)]
 
 
-def test_available_now_reads_what_is_there_in_capped_batches_and_nothing_later(tmp_path: Path) -> None:
+def test_available_now_reads_existing_records_in_capped_batches_only(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 15))
     options: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 5, "trigger_kind": "availableNow"}
     query = Query(tmp_path, **options)
@@ -198,7 +198,7 @@ def test_available_now_ends_after_a_restart_onto_an_uncommitted_batch(tmp_path: 
     assert sorted(chain.from_iterable(again.trigger())) == sorted(numbers(5, 14))
 
 
-def test_available_now_from_latest_reads_nothing_and_the_next_run_what_came(two: Path) -> None:
+def test_available_now_from_latest_reads_nothing_and_the_next_run_reads_new_records(two: Path) -> None:
     query = Query(two, trigger_kind="availableNow")
     append(two, "t", 0, numbers(20, 25))
     assert query.trigger() == [[]]
@@ -217,13 +217,13 @@ def test_new_partitions_and_topics_are_read_from_earliest(two: Path) -> None:
     assert Query(two, checkpoint=query.checkpoint, subscribePattern="^t").trigger() == [numbers(26, 28)]
 
 
-def test_an_assigned_partition_is_read_alone(two: Path) -> None:
+def test_assigned_partition_is_the_only_one_read(two: Path) -> None:
     query = Query(two, assign='{"t":[1,7]}', startingOffsets="earliest")
     assert query.trigger() == [numbers(10, 15)]
     assert query.end == {"t": {"1": 5}}
 
 
-def test_a_pattern_without_topics_waits_for_them(two: Path) -> None:
+def test_pattern_without_topics_waits_for_them(two: Path) -> None:
     query = Query(two, subscribePattern="^new")
     assert query.trigger() == [[]]
     assert query.trigger() == []
@@ -231,12 +231,12 @@ def test_a_pattern_without_topics_waits_for_them(two: Path) -> None:
     assert query.trigger() == [numbers(0, 3)]
 
 
-def test_a_topic_that_was_never_there_is_told(two: Path) -> None:
+def test_topic_that_never_existed_is_refused(two: Path) -> None:
     with pytest.raises(UnknownPartition, match="the log directory holds no topic u"):
         Query(two, subscribe="t,u").trigger()
 
 
-def test_several_log_directories(tmp_path: Path) -> None:
+def test_several_log_directories_are_read_as_one_log(tmp_path: Path) -> None:
     append(tmp_path / "a", "t", 0, numbers(0, 3))
     append(tmp_path / "b", "t", 1, numbers(3, 6))
     query = Query(tmp_path / "a", tmp_path / "b", startingOffsets="earliest")
@@ -245,7 +245,7 @@ def test_several_log_directories(tmp_path: Path) -> None:
     assert query.trigger() == [numbers(6, 8)]
 
 
-def test_splits_as_in_a_batch(two: Path) -> None:
+def test_stream_splits_tasks_like_a_batch(two: Path) -> None:
     query = Query(two, startingOffsets="earliest", minPartitions=6)
     query.trigger()
     assert len(query.planned) >= 6
@@ -256,7 +256,7 @@ def test_splits_as_in_a_batch(two: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_schema_of_ones_own_and_columns(two: Path) -> None:
+def test_user_schema_and_columns_option_select_columns(two: Path) -> None:
     query = Query(two, startingOffsets="earliest", columns="offset")
     batch = query.batch()
     assert batch is not None
@@ -264,7 +264,7 @@ def test_a_schema_of_ones_own_and_columns(two: Path) -> None:
     assert sorted(batch["offset"].to_pylist()) == sorted([*range(10), *range(5)])
 
 
-def test_consecutive_batches_begin_where_the_one_before_ended(two: Path) -> None:
+def test_consecutive_batches_are_contiguous(two: Path) -> None:
     query = Query(two, startingOffsets="earliest")
     query.trigger()
     size = (two / "t-0" / f"{0:020d}.log").stat().st_size
@@ -275,7 +275,7 @@ def test_consecutive_batches_begin_where_the_one_before_ended(two: Path) -> None
     assert query.trigger() == [numbers(25, 30)]
 
 
-def test_a_wrong_hint_costs_time_and_no_row(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_position_hint_loses_no_row(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query(two, startingOffsets="earliest")
     query.trigger()
     append(two, "t", 0, numbers(20, 25))
@@ -291,7 +291,7 @@ def test_a_wrong_hint_costs_time_and_no_row(two: Path, monkeypatch: pytest.Monke
         query.checkpoint = before
 
 
-def test_options_that_a_stream_refuses_show_when_it_starts(two: Path) -> None:
+def test_options_refused_by_a_stream_fail_at_its_start(two: Path) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":1}}'}, "ending timestamp not valid in streaming queries"),
@@ -318,7 +318,7 @@ _AT = json.dumps({"t": {"0": FIRST_TIMESTAMP + 9, "1": FIRST_TIMESTAMP + 4}})
     ids=["latest", "earliest", "offsets", "timestamps", "one timestamp"],
 )
 @pytest.mark.parametrize("by", [{"assign": '{"t":[0,1]}'}, {"subscribe": "t"}, {"subscribePattern": "^t$"}], ids=str)
-def test_every_way_to_choose_partitions_with_every_way_to_start(
+def test_every_subscription_works_with_every_starting_option(
     two: Path, by: dict[str, Any], start: dict[str, Any], first: list[str], fail: bool
 ) -> None:
     query = Query(two, failOnDataLoss=fail, **by, **start)

@@ -45,7 +45,7 @@ def committed(tmp_path: Path) -> Query:
     return query
 
 
-def test_an_open_transaction_starts_no_batch_and_its_commit_does_at_once(committed: Query, tmp_path: Path) -> None:
+def test_open_transaction_starts_no_batch_and_its_commit_does_at_once(committed: Query, tmp_path: Path) -> None:
     send(tmp_path, 1, numbers(5, 8))
     append(tmp_path, "t", 0, numbers(8, 10))  # behind the LSO
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_aborted_transactions_and_markers_start_no_batch(committed: Query, tmp_p
     assert committed.end == {"t": {"0": 11}}
 
 
-def test_the_marker_that_follows_the_last_record_starts_no_batch(committed: Query, tmp_path: Path) -> None:
+def test_marker_after_the_last_record_starts_no_batch(committed: Query, tmp_path: Path) -> None:
     query = Query(tmp_path, startingOffsets="earliest")  # read_uncommitted sees the records before the marker
     send(tmp_path, 1, numbers(5, 8))
     query.trigger()
@@ -91,7 +91,7 @@ def test_available_now_ends_before_a_transaction_without_a_marker(committed: Que
 
 
 # KafkaMicroBatchSourceSuite "read Kafka transactional messages": batches of three offsets, some of which nobody sees
-def test_batches_whose_offsets_are_all_invisible(tmp_path: Path) -> None:
+def test_batches_of_only_invisible_offsets_are_empty(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 3))
     query = Query(tmp_path, startingOffsets="earliest", isolationLevel="read_committed", maxOffsetsPerTrigger=3)
     assert query.trigger() == [numbers(0, 3)]
@@ -106,7 +106,7 @@ def test_batches_whose_offsets_are_all_invisible(tmp_path: Path) -> None:
     assert query.end == {"t": {"0": 15}}, "behind it is a marker"
 
 
-def test_the_lso_found_step_by_step_is_the_one_found_from_the_start(tmp_path: Path) -> None:
+def test_incremental_last_stable_offset_equals_the_one_found_from_the_start(tmp_path: Path) -> None:
     chance = random.Random(7)
     walk, log = StableOffsetWalk(), None
     in_progress: set[int] = set()
@@ -130,7 +130,7 @@ def test_the_lso_found_step_by_step_is_the_one_found_from_the_start(tmp_path: Pa
             assert log.log_end == fresh.log_end
 
 
-def test_a_log_that_was_cut_and_written_anew_is_walked_anew(tmp_path: Path) -> None:
+def test_truncated_and_rewritten_log_is_scanned_again(tmp_path: Path) -> None:
     append(tmp_path, "t", 0, numbers(0, 5))
     path = tmp_path / "t-0" / f"{0:020d}.log"
     copy = tmp_path / "copy"

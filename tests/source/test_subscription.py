@@ -10,7 +10,7 @@ from kafkalog_spark.source.subscription import Subscription, assigned_partitions
 PRESENT = [("orders", 1), ("orders", 0), ("orders-2", 0), ("users", 10), ("users", 9), ("__consumer_offsets", 0)]
 
 
-def test_without_a_choice_every_topic_that_is_not_internal_is_read() -> None:
+def test_no_subscription_reads_every_topic_that_is_not_internal() -> None:
     assert assigned_partitions(Subscription(), [*PRESENT, ("__transaction_state", 3), ("__cluster_metadata", 0)]) == [
         ("orders", 0),
         ("orders", 1),
@@ -29,7 +29,7 @@ def test_subscribe_reads_all_partitions_of_the_topics_named() -> None:
     ]
 
 
-def test_a_pattern_is_searched_for_and_need_not_match_the_whole_name() -> None:
+def test_pattern_may_match_a_part_of_the_topic_name() -> None:
     assert assigned_partitions(Subscription(pattern="rder"), PRESENT) == [("orders", 0), ("orders", 1), ("orders-2", 0)]
     assert assigned_partitions(Subscription(pattern="^orders$"), PRESENT) == [("orders", 0), ("orders", 1)]
     assert assigned_partitions(Subscription(pattern="nothing"), PRESENT) == []
@@ -42,14 +42,14 @@ def test_internal_topics_are_not_read_by_name_or_pattern_but_when_assigned() -> 
     assert assigned_partitions(named, PRESENT) == [("__consumer_offsets", 0)]
 
 
-def test_assigned_partitions_that_their_topic_does_not_have_are_left_out() -> None:
+def test_assigned_partitions_that_do_not_exist_are_left_out() -> None:
     assert assigned_partitions(Subscription(partitions=(("orders", 1), ("orders", 7))), PRESENT) == [("orders", 1)]
 
 
 @pytest.mark.parametrize(
     "subscription", [Subscription(topics=("orders", "order")), Subscription(partitions=(("order", 0),))]
 )
-def test_an_unknown_topic_is_an_error_that_says_which_there_are(subscription: Subscription) -> None:
+def test_unknown_topic_names_the_existing_topics(subscription: Subscription) -> None:
     with pytest.raises(UnknownPartition) as caught:
         assigned_partitions(subscription, PRESENT)
     assert str(caught.value) == (

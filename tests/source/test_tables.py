@@ -48,18 +48,18 @@ def plain(rows: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("crashed", [False, True])
-def test_spark_is_given_what_the_table_holds(name: str, crashed: bool) -> None:
+def test_table_option_returns_the_rows_of_the_table(name: str, crashed: bool) -> None:
     root = data_dir(KAFKA_4_3, crashed=crashed)
     assert plain(TableLoad(root, table=name).read()) == plain(LogDirs.open(root).table(name).read_all())
 
 
 @pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.topic is not None])
-def test_history_is_an_option(name: str) -> None:
+def test_history_option_returns_superseded_rows(name: str) -> None:
     found = plain(TableLoad(data_dir(), table=name, history="true").read())
     assert found == plain(LogDirs.open(data_dir()).table(name, history=True).read_all())
 
 
-def test_a_large_segment_has_a_task_of_its_own_and_small_ones_share(golden_copy: Callable[..., Path]) -> None:
+def test_large_segment_gets_its_own_task_and_small_ones_share(golden_copy: Callable[..., Path]) -> None:
     load = TableLoad(data_dir(), table="batches", maxPartitionBytes="64k")
     units = [unit for task in load.tasks for unit in task.value.units]
     assert len(units) == plain(TableLoad(data_dir(), table="segments").read()).__len__()
@@ -69,7 +69,7 @@ def test_a_large_segment_has_a_task_of_its_own_and_small_ones_share(golden_copy:
     assert len(load.tasks) < len(units)
 
 
-def test_columns_in_any_case_and_a_schema_of_the_users_own_choose_columns() -> None:
+def test_column_names_in_any_case_and_user_schemas_choose_columns() -> None:
     assert TableLoad(data_dir(), table="segments", columns="Size, FILE").read().column_names == ["size", "file"]
     schema = StructType([StructField("Codec", StringType()), StructField("size", LongType())])
     assert TableLoad(data_dir(), schema, table="batches", subscribe="java-lz4").read()["Codec"][0].as_py() == "lz4"
@@ -77,7 +77,7 @@ def test_columns_in_any_case_and_a_schema_of_the_users_own_choose_columns() -> N
     assert sum(batch.num_rows for task in nothing.tasks for batch in nothing._reader.read(task)) == 27
 
 
-def test_a_subscription_narrows_and_a_partitions_directory_is_enough() -> None:
+def test_subscription_or_partition_directory_narrows_the_table() -> None:
     rows = plain(TableLoad(data_dir(), table="partitions", subscribePattern="java.*").read())
     assert {row["topic"] for row in rows} == {"java-gzip", "java-lz4", "java-snappy", "java-zstd"}
     (row,) = plain(TableLoad(data_dir() / "groups-1", table="partitions").read())
@@ -86,7 +86,7 @@ def test_a_subscription_narrows_and_a_partitions_directory_is_enough() -> None:
         TableLoad(data_dir(), table="batches", subscribe="nothing")
 
 
-def test_a_range_narrows_batches_and_segments_to_what_overlaps_it() -> None:
+def test_range_narrows_batches_and_segments_to_what_overlaps_it() -> None:
     asked = {"subscribe": "segments", "endingOffsets": '{"segments":{"0":1201,"1":0,"2":0}}'}
     start = {"startingOffsets": '{"segments":{"0":650,"1":0,"2":0}}'}
     segments = plain(TableLoad(data_dir(), table="segments", **asked, **start).read())
@@ -99,7 +99,7 @@ def test_a_range_narrows_batches_and_segments_to_what_overlaps_it() -> None:
     assert batches
 
 
-def test_a_range_by_time_binds_as_in_a_read_of_records() -> None:
+def test_timestamp_bounds_apply_to_tables_as_to_records() -> None:
     rows = plain(TableLoad(data_dir(), table="batches", subscribe="segments").read())
     half = sorted(int(row["max_timestamp"].timestamp() * 1000) for row in rows)[len(rows) // 2]
     after = plain(TableLoad(data_dir(), table="batches", subscribe="segments", startingTimestamp=half).read())
@@ -109,7 +109,7 @@ def test_a_range_by_time_binds_as_in_a_read_of_records() -> None:
     }
 
 
-def test_damage_keeps_no_table_from_being_read(golden_copy: Callable[..., Path]) -> None:
+def test_table_of_a_damaged_log_is_read(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
     for path in root.rglob("*.log"):
         data = bytearray(path.read_bytes())
@@ -122,7 +122,7 @@ def test_damage_keeps_no_table_from_being_read(golden_copy: Callable[..., Path])
     assert not all(row["valid"] for row in found)
 
 
-def test_what_goes_away_before_it_is_read_is_data_loss_or_a_warning(golden_copy: Callable[..., Path]) -> None:
+def test_files_deleted_before_the_read_are_data_loss_or_a_warning(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "segments-0")
     loads = [
         TableLoad(root, table="segments", columns="segment", failOnDataLoss=fail, subscribe="segments")
@@ -170,13 +170,13 @@ def test_options_without_a_meaning_for_the_table_are_refused(options: dict[str, 
         (StructField("size", LongType(), False), "the schema's column 'size' is NOT NULL"),
     ],
 )
-def test_schemas_that_are_not_the_tables_are_refused(field: StructField, message: str) -> None:
+def test_schema_that_does_not_fit_the_table_is_refused(field: StructField, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         TableLoad(data_dir(), StructType([field]), table="batches")
     assert str(caught.value).startswith(message)
 
 
-def test_a_stream_and_describe_are_of_records() -> None:
+def test_stream_and_describe_refuse_tables() -> None:
     load = TableLoad(data_dir(), table="batches")
     with pytest.raises(OptionError, match=r"a stream reads records, not the table 'batches'; use spark\.read"):
         load.source.streamReader(load.schema).initialOffset()
@@ -184,7 +184,7 @@ def test_a_stream_and_describe_are_of_records() -> None:
         describe(data_dir(), table="batches")
 
 
-def test_planning_a_table_opens_no_log_unless_a_range_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planning_a_table_opens_a_log_only_for_a_range(monkeypatch: pytest.MonkeyPatch) -> None:
     from kafkalog_spark.log.read.segment_file import SegmentFile
 
     opened: list[object] = []

@@ -21,7 +21,7 @@ def places(table: object) -> list[tuple[int, int]]:
     return sorted(zip(*columns, strict=True))
 
 
-def test_the_last_of_each_partition() -> None:
+def test_tail_returns_the_last_records_of_each_partition() -> None:
     expected = sorted((partition, row["offset"]) for partition, rows in ROWS.items() for row in rows[-20:])
     scan = Load(data_dir(), subscribe="segments", tail=20).scan()
     assert places(scan.read()) == expected
@@ -42,7 +42,7 @@ def test_tail_of_a_range_is_its_last_records() -> None:
     assert places(read(data_dir(), subscribe="segments", tail=5, endingOffsets=ending)) == expected
 
 
-def test_what_came_since_is_in_the_tail_of_the_next_action(tmp_path: Path) -> None:
+def test_tail_of_a_second_action_includes_new_records(tmp_path: Path) -> None:
     shutil.copytree(data_dir() / "segments-0", tmp_path / "segments-0")
     newest = max((tmp_path / "segments-0").glob("*.log"))
     later = newest.read_bytes()
@@ -70,12 +70,12 @@ def test_what_came_since_is_in_the_tail_of_the_next_action(tmp_path: Path) -> No
         ({"tail": "5", "table": "batches"}, "option 'tail' applies to records, not to the table 'batches'"),
     ],
 )
-def test_what_has_no_meaning_is_refused(options: dict[str, str], message: str) -> None:
+def test_tail_with_incompatible_options_is_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_read_options({"path": "/logs", "subscribe": "t", **options})
     assert str(caught.value).startswith(message)
 
 
-def test_a_stream_has_no_last_records() -> None:
+def test_tail_of_a_stream_is_refused() -> None:
     with pytest.raises(OptionError, match="'tail' applies to batch queries only: a stream has no last records"):
         parse_read_options({"path": "/logs", "subscribe": "t", "tail": "5"}, streaming=True)

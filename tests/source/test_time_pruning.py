@@ -94,7 +94,7 @@ UNHELPFUL: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.local_only("planning asks less where each look is a request")
-def test_with_its_indexes_planning_finds_the_batch_of_a_pushed_timestamp(log_dir: Path, bytes_read: list[int]) -> None:
+def test_planning_finds_the_batch_of_a_pushed_timestamp_by_its_indexes(log_dir: Path, bytes_read: list[int]) -> None:
     scan = since(log_dir, 1777)
     assert [split.range.start for split in scan.splits] == [1770]
     assert sum(bytes_read) < size_of(log_dir) // 6  # a few batches of ten kilobytes in each segment
@@ -102,7 +102,7 @@ def test_with_its_indexes_planning_finds_the_batch_of_a_pushed_timestamp(log_dir
 
 
 @pytest.mark.parametrize("change", UNHELPFUL.values(), ids=UNHELPFUL.keys())
-def test_indexes_that_do_not_help_make_planning_read_no_more_than_it_could_save(
+def test_useless_indexes_bound_what_planning_reads(
     log_dir: Path, bytes_read: list[int], change: Callable[[Path], None]
 ) -> None:
     change(log_dir)
@@ -115,7 +115,7 @@ def test_indexes_that_do_not_help_make_planning_read_no_more_than_it_could_save(
 
 
 @pytest.mark.local_only("planning asks less where each look is a request")
-def test_damage_that_a_pushed_timestamp_meets_is_left_to_the_task(tmp_path: Path) -> None:
+def test_damage_found_for_a_pushed_timestamp_is_left_to_the_task(tmp_path: Path) -> None:
     for start in (0, 10, 20):
         append(tmp_path, "t", 0, ["x"] * 10, timestamps=[FIRST_TIMESTAMP + start] * 10, batch=1, roll_first=True)
     for index in (tmp_path / "t-0").glob("*.timeindex"):
@@ -132,7 +132,7 @@ def test_damage_that_a_pushed_timestamp_meets_is_left_to_the_task(tmp_path: Path
 
 
 @pytest.mark.local_only("planning asks less where each look is a request")
-def test_a_closed_segment_that_ends_inside_a_batch_is_left_to_the_task(tmp_path: Path) -> None:
+def test_closed_segment_that_ends_inside_a_batch_is_left_to_the_task(tmp_path: Path) -> None:
     """The batch that is cut could be the latest one: leaving the segment out would hide the damage."""
     for start in (0, 10, 20):
         append(tmp_path, "t", 0, ["x"] * 10, timestamps=[FIRST_TIMESTAMP + start] * 10, batch=5, roll_first=True)

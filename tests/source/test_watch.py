@@ -1,4 +1,4 @@
-"""A path counts as unchanged only when nothing can have happened to it that its time does not show."""
+"""Change detection of paths: unchanged only if the modification time rules out a hidden change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_unchanged_state_is_trusted_only_after_the_timestamp_resolution(
     assert not watch.changed(granularity * 10)
 
 
-def test_every_kind_of_change_is_seen(path: Path) -> None:
+def test_every_kind_of_change_is_detected(path: Path) -> None:
     watch = Watch(str(path))
     now = 0
 

@@ -1,4 +1,4 @@
-"""A worker that Spark stops reading from ends without a word; one that was read to its end goes on."""
+"""Python workers: one that Spark stops reading from ends without output, one read to its end continues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def ran(**parts: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_a_worker_that_is_read_to_its_end_goes_on() -> None:
+def test_worker_whose_rows_are_all_read_continues() -> None:
     out, errors = ran(spark_does="assert spark.recv(100) == b'firstsecond'")
     assert out == "went on\n"
     assert errors == ""
@@ -86,20 +86,20 @@ WITH_PIPE = {"pair": "socketpair(); ready = os.pipe()", "spark_does": "spark.clo
 
 
 @pytest.mark.parametrize("when", ["after_first", "before_flush"])
-def test_a_worker_whose_rows_spark_stops_taking_ends_without_a_word(when: str) -> None:
+def test_worker_whose_rows_spark_stops_reading_ends_without_output(when: str) -> None:
     """While it reads on, and when there is nothing left but to write what is buffered."""
     out, errors = ran(**{when: CLOSED}, **WITH_PIPE)
     assert (out, errors) == ("", "")
 
 
-def test_a_worker_that_cannot_write_a_row_ends_without_a_word() -> None:
+def test_worker_that_cannot_write_a_row_ends_without_output() -> None:
     """pyspark closes the iterator then, and reports to nobody."""
     out, errors = ran(after_row=f"{CLOSED}; outfile.flush()", **WITH_PIPE)
     assert "went on" not in out
     assert errors == ""
 
 
-def test_what_is_left_to_be_read_does_not_hide_that_the_other_side_has_gone() -> None:
+def test_unread_bytes_do_not_hide_a_closed_connection() -> None:
     here, there = socket.socketpair()
     with here:
         assert not closed_by_peer(here)
@@ -109,7 +109,7 @@ def test_what_is_left_to_be_read_does_not_hide_that_the_other_side_has_gone() ->
         assert closed_by_peer(here)
 
 
-def test_a_tcp_connection_that_was_reset_is_closed() -> None:
+def test_reset_tcp_connection_counts_as_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
         there, _ = server.accept()
         here.sendall(b"not read")

@@ -55,7 +55,7 @@ def workers_python(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path | str], No
     return lambda python: monkeypatch.setenv("PYSPARK_PYTHON", str(python))
 
 
-def test_register_with_a_workers_python_without_kafkalog_is_refused_with_what_to_type(
+def test_register_with_a_worker_python_without_kafkalog_names_the_command_to_run(
     empty_python: Path, workers_python: Callable[[Path | str], None]
 ) -> None:
     workers_python(empty_python)
@@ -74,7 +74,7 @@ def test_workers_python_that_is_not_on_the_path_is_refused(workers_python: Calla
         registration.check_workers_python(session())
 
 
-def test_workers_python_that_is_this_one_or_has_all_packages_is_taken(
+def test_worker_python_that_is_this_one_or_has_all_packages_is_accepted(
     tmp_path: Path, workers_python: Callable[[Path | str], None]
 ) -> None:
     workers_python(sys.executable)
@@ -86,7 +86,7 @@ def test_workers_python_that_is_this_one_or_has_all_packages_is_taken(
     registration.check_workers_python(session())
 
 
-def test_discovered_source_without_a_package_says_which_and_what_to_type() -> None:
+def test_discovered_source_without_a_package_names_it_and_the_command_to_run() -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import pyspark_kafkalog as found\n"

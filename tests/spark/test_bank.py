@@ -50,13 +50,13 @@ def audit_with_spark(spark: Any, directory: Path, rounds: int, seed: int) -> Cou
 
 
 @pytest.mark.timeout(900)  # each wait for something has its own limit; with several users a machine needs minutes
-def test_spark_sees_no_transfer_that_is_not_committed_when_the_broker_crashes(tmp_path: Path, spark: Any) -> None:
+def test_read_committed_shows_no_uncommitted_transfer_over_a_broker_crash(tmp_path: Path, spark: Any) -> None:
     audit_with_spark(spark, tmp_path, rounds=1, seed=3)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_sum_over_all_accounts_stays_over_thirty_crashes(tmp_path: Path, spark: Any) -> None:
+def test_sum_of_all_accounts_is_constant_over_thirty_crashes(tmp_path: Path, spark: Any) -> None:
     ways = audit_with_spark(spark, tmp_path, rounds=30, seed=2)
     assert ways["timeout"] > 0, ways
     assert ways["fenced"] > 0, ways

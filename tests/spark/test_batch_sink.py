@@ -20,7 +20,7 @@ def save(df: Any, path: Path | None, mode: str = "append", **options: object) ->
     writer.save(None if path is None else str(path))
 
 
-def test_writing_again_goes_on_and_keeps_the_order_of_each_task(spark: Any, tmp_path: Path) -> None:
+def test_second_write_appends_and_keeps_the_order_within_tasks(spark: Any, tmp_path: Path) -> None:
     for first in (0, 100):
         df = spark.range(first, first + 100, 1, 2).selectExpr("cast(id as string) value")
         save(df, tmp_path, topic="t")
@@ -28,7 +28,7 @@ def test_writing_again_goes_on_and_keeps_the_order_of_each_task(spark: Any, tmp_
     check_log(tmp_path)
 
 
-def test_a_job_that_fails_leaves_the_directory_as_it_was(spark: Any, tmp_path: Path) -> None:
+def test_failed_job_leaves_the_directory_unchanged(spark: Any, tmp_path: Path) -> None:
     df = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) value")
     save(df, tmp_path, topic="t")
     before = everything(tmp_path)
@@ -41,7 +41,7 @@ def test_a_job_that_fails_leaves_the_directory_as_it_was(spark: Any, tmp_path: P
     assert not (tmp_path / "new" / "data").exists()
 
 
-def test_columns_are_checked_before_anything_is_made(spark: Any, tmp_path: Path) -> None:
+def test_columns_are_checked_before_anything_is_created(spark: Any, tmp_path: Path) -> None:
     """All that is checked: tests/sink/test_refused_rows.py."""
     with fails() as failure:
         save(spark.sql("select null value"), tmp_path / "data", topic="t")
@@ -49,7 +49,7 @@ def test_columns_are_checked_before_anything_is_made(spark: Any, tmp_path: Path)
     assert not (tmp_path / "data").exists()
 
 
-def test_a_row_that_kafka_would_not_take_fails_the_write(spark: Any, tmp_path: Path) -> None:
+def test_row_that_kafka_refuses_fails_the_write(spark: Any, tmp_path: Path) -> None:
     """All of these: tests/sink/test_refused_rows.py."""
     save(spark.sql("select 'there' value, 't' topic"), tmp_path)
     before = everything(tmp_path)
@@ -64,13 +64,13 @@ def test_null_values_are_tombstones(spark: Any, tmp_path: Path) -> None:
     assert [(row["key"], row["value"]) for row in read(tmp_path)] == [(b"k", None)]
 
 
-def test_overwrite_is_refused_and_the_mode_that_works_is_named(spark: Any, tmp_path: Path) -> None:
+def test_overwrite_mode_is_refused_and_append_is_named(spark: Any, tmp_path: Path) -> None:
     with fails() as failure:
         save(spark.sql("select 'a' value"), tmp_path, mode="overwrite", topic="t")
     assert 'Save mode overwrite not allowed for Kafka; write with .mode("append"), the only save mode' in failure.line
 
 
-def test_a_directory_that_a_broker_owns_is_refused_before_a_task_runs(spark: Any, tmp_path: Path) -> None:
+def test_directory_that_a_broker_owns_is_refused_before_a_task_runs(spark: Any, tmp_path: Path) -> None:
     save(spark.sql("select 'a' value"), tmp_path, topic="t")
     held = LogDirLock.acquire(tmp_path)
     try:
@@ -82,7 +82,7 @@ def test_a_directory_that_a_broker_owns_is_refused_before_a_task_runs(spark: Any
     assert "kafka.bootstrap.servers" in failure.line
 
 
-def test_append_time_is_one_for_all_records(spark: Any, tmp_path: Path) -> None:
+def test_log_append_time_is_equal_for_all_records(spark: Any, tmp_path: Path) -> None:
     df = spark.sql("select 'a' value, timestamp_millis(1700000000000) timestamp from range(0, 10, 1, 2)")
     save(df, tmp_path, topic="t", message_timestamp_type="LogAppendTime")
     rows = read(tmp_path)
@@ -91,7 +91,7 @@ def test_append_time_is_one_for_all_records(spark: Any, tmp_path: Path) -> None:
     assert rows[0]["timestamp"] > 1_750_000_000_000
 
 
-def test_sql_types_that_hold_times_are_create_time(spark: Any, tmp_path: Path) -> None:
+def test_sql_timestamp_types_become_create_time(spark: Any, tmp_path: Path) -> None:
     for number, cell in enumerate(("timestamp_millis(1700000000123)", "timestamp_ntz'2023-11-14 22:13:20.123'",
                                    "1700000000123L")):  # fmt: skip
         save(spark.sql(f"select 'a' value, {cell} timestamp"), tmp_path, topic=f"t{number}")

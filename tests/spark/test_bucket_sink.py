@@ -38,7 +38,7 @@ def save(df: Any, place: Place, **options: object) -> None:
     writer.save(place.root.replace("s3://", "s3a://"))
 
 
-def test_what_is_saved_is_read_by_spark_and_passes_the_check(spark: Any, place: Place, tmp_path: Path) -> None:
+def test_saved_rows_are_read_by_spark_and_pass_the_check(spark: Any, place: Place, tmp_path: Path) -> None:
     df = spark.range(0, 3000, 1, 4).selectExpr(
         "cast(id as string) value",
         "cast(id % 17 as string) key",
@@ -54,7 +54,7 @@ def test_what_is_saved_is_read_by_spark_and_passes_the_check(spark: Any, place: 
     place.check(tmp_path)
 
 
-def test_a_job_that_fails_leaves_nothing(spark: Any, place: Place) -> None:
+def test_failed_job_leaves_nothing(spark: Any, place: Place) -> None:
     """But what a task staged that Spark let run on past the abort, which a later sink removes."""
     df = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) value")
     bad = df.selectExpr("value", "if(value = '99', raise_error('stop'), 0) partition")
@@ -88,7 +88,7 @@ def run(spark: Any, source: Path, place: Place, checkpoint: Path, column: str = 
     return query
 
 
-def test_micro_batches_are_there_once_also_after_a_replay(spark: Any, place: Place, tmp_path: Path) -> None:
+def test_replayed_micro_batches_are_written_once(spark: Any, place: Place, tmp_path: Path) -> None:
     """What a crash between our commit and Spark's leaves: the offsets are logged, the batch is not in commits/."""
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(3):
@@ -116,7 +116,7 @@ def test_micro_batches_are_there_once_also_after_a_replay(spark: Any, place: Pla
     assert not [text for text in told if place.server.secret_key in text]
 
 
-def test_a_stream_reads_what_another_writes(spark: Any, place: Place, tmp_path: Path) -> None:
+def test_stream_reads_the_output_of_another_stream(spark: Any, place: Place, tmp_path: Path) -> None:
     rows: list[str] = []
     for number in range(2):
         add(tmp_path / "in", f"{number}.txt", *range(10 * number, 10 * number + 10))

@@ -39,7 +39,7 @@ def filled(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return local
 
 
-def test_a_bucket_is_read_like_a_directory(spark: Any, server: S3Server, filled: Path) -> None:
+def test_bucket_read_equals_a_directory_read(spark: Any, server: S3Server, filled: Path) -> None:
     ours = spark.read.format("kafkalog").option("subscribe", "orders")
     local = ours.load(str(filled)).orderBy("partition", "offset").toArrow()
     assert ours.options(**server.options).load("s3a://logs/kafka").orderBy("partition", "offset").toArrow() == local
@@ -47,7 +47,7 @@ def test_a_bucket_is_read_like_a_directory(spark: Any, server: S3Server, filled:
     assert both.orderBy("partition", "offset").toArrow() == local
 
 
-def test_what_the_application_says_about_s3_is_enough(spark: Any, server: S3Server, filled: Path) -> None:
+def test_s3_settings_of_the_session_suffice(spark: Any, server: S3Server, filled: Path) -> None:
     """spark.hadoop.fs.s3a.…, as jobs have it for Parquet; an option of the load takes precedence."""
     session = spark.newSession()
     for name, value in server.options.items():  # an application's are in the conf of each of its sessions
@@ -64,7 +64,7 @@ def test_what_the_application_says_about_s3_is_enough(spark: Any, server: S3Serv
         session.dataSource.register(KafkaLogDataSource)
 
 
-def test_secrets_are_in_no_plan_progress_checkpoint_or_error(
+def test_secrets_appear_in_no_plan_progress_checkpoint_or_error(
     spark: Any, server: S3Server, filled: Path, tmp_path: Path
 ) -> None:
     asked = {**server.options, "subscribe": "orders"}

@@ -36,7 +36,7 @@ def committed(broker: RunningBroker, user: dict[str, Any], group: str) -> dict[i
     return {position.partition: position.offset for position in answer.topic_partitions if position.topic == "orders"}
 
 
-def test_a_broker_with_sasl_and_acls_knows_how_far_a_query_is(spark: Any, tmp_path: Path) -> None:
+def test_commit_group_reports_the_lag_to_a_broker_with_sasl_and_acls(spark: Any, tmp_path: Path) -> None:
     with running_broker(topics={"orders": 2}, security="SASL_PLAINTEXT", users=USERS, acls=RIGHTS) as broker:
         admin = broker.client("admin")
         produce(broker, admin, 20)
@@ -63,7 +63,7 @@ def test_a_broker_with_sasl_and_acls_knows_how_far_a_query_is(spark: Any, tmp_pa
         assert "uthoriz" in text
 
 
-def test_a_broker_that_is_gone_does_not_stop_a_query(spark: Any, tmp_path: Path) -> None:
+def test_unreachable_broker_does_not_stop_the_query(spark: Any, tmp_path: Path) -> None:
     with running_broker(topics={"orders": 2}) as broker:
         produce(broker, {}, 20)
         broker.stop()

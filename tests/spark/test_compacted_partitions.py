@@ -63,7 +63,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.kafkalog(topics={TOPIC: SETTINGS}, properties={"log.cleaner.backoff.ms": 5})
-def test_what_nothing_has_superseded_is_read_while_segments_are_swapped(
+def test_batch_read_during_compaction_has_every_latest_record(
     spark: SparkSession, kafkalog_broker: RunningBroker
 ) -> None:
     writer = Writer(kafkalog_broker)
@@ -93,7 +93,7 @@ def test_what_nothing_has_superseded_is_read_while_segments_are_swapped(
 
 @pytest.mark.end_to_end
 @pytest.mark.kafkalog(topics={TOPIC: SETTINGS}, properties={"log.cleaner.backoff.ms": 5})
-def test_a_stream_ahead_of_the_cleaner_sees_what_nothing_has_superseded_once(
+def test_stream_during_compaction_has_every_latest_record_once(
     spark: SparkSession, kafkalog_broker: RunningBroker, tmp_path: Path
 ) -> None:
     rows: list[Row] = []

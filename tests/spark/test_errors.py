@@ -22,9 +22,7 @@ def segment(path: Path, base_offset: int) -> Path:
     return path / "t-0" / f"{base_offset:020d}.log"
 
 
-def test_a_path_that_is_missing_or_no_log_directory_and_a_missing_subscription_are_errors_of_load(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_invalid_path_or_missing_subscription_fails_at_load(spark: Any, tmp_path: Path) -> None:
     with fails() as failure:
         load(spark, tmp_path / "missing")
     assert failure.line.startswith(f"{tmp_path / 'missing'}: does not exist")
@@ -37,7 +35,7 @@ def test_a_path_that_is_missing_or_no_log_directory_and_a_missing_subscription_a
     assert failure.line.startswith("One of the following options must be specified for Kafka source: subscribe, ")
 
 
-def test_a_damaged_batch_is_named_by_the_task(spark: Any, segments: Path) -> None:
+def test_damaged_batch_is_named_by_the_task(spark: Any, segments: Path) -> None:
     log = segment(segments, 10)
     data = bytearray(log.read_bytes())
     data[100] ^= 0xFF
@@ -50,7 +48,7 @@ def test_a_damaged_batch_is_named_by_the_task(spark: Any, segments: Path) -> Non
     assert values(load(spark, segments, mode="DROPMALFORMED")) == [*numbers(0, 10), *numbers(20, 30)]
 
 
-def test_a_segment_cut_short_in_the_middle_of_the_log(spark: Any, segments: Path) -> None:
+def test_truncated_segment_in_the_middle_of_the_log_is_named(spark: Any, segments: Path) -> None:
     log = segment(segments, 10)
     log.write_bytes(log.read_bytes()[:-5])
     with fails() as failure:
@@ -58,7 +56,7 @@ def test_a_segment_cut_short_in_the_middle_of_the_log(spark: Any, segments: Path
     assert failure.line.startswith(f"t-0 {log} at byte 0 (offset 10): a batch of ")
 
 
-def test_a_damaged_end_of_the_log_is_named_while_planning(spark: Any, segments: Path) -> None:
+def test_damaged_end_of_the_log_is_named_while_planning(spark: Any, segments: Path) -> None:
     append(segments, "t", 0, numbers(30, 40))
     log = segment(segments, 20)
     data = bytearray(log.read_bytes())
@@ -71,13 +69,13 @@ def test_a_damaged_end_of_the_log_is_named_while_planning(spark: Any, segments: 
     assert "so this is damage" in failure.line
 
 
-def test_a_torn_end_of_the_log_is_no_error(spark: Any, segments: Path) -> None:
+def test_torn_tail_is_no_error(spark: Any, segments: Path) -> None:
     log = segment(segments, 20)
     log.write_bytes(log.read_bytes() + segment(segments, 10).read_bytes()[:50])
     assert values(load(spark, segments)) == numbers(0, 30)
 
 
-def test_an_unreadable_segment(spark: Any, segments: Path) -> None:
+def test_unreadable_segment_is_named(spark: Any, segments: Path) -> None:
     log = segment(segments, 10)
     log.unlink()
     log.symlink_to(log.name)  # a loop: cannot be opened by root either

@@ -48,7 +48,7 @@ def run_to_the_end(writer: Any, path: Path) -> None:
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("release", [KAFKA_4_3, KAFKA_2_8])
-def test_batch_reads_are_what_consumers_saw(
+def test_batch_reads_equal_kafkas_consumers(
     spark: Any, golden: Path, golden_legacy: Path, release: str, isolation: str
 ) -> None:
     path = golden if release == KAFKA_4_3 else golden_legacy
@@ -62,7 +62,7 @@ def test_batch_reads_are_what_consumers_saw(
     assert found == expected
 
 
-def test_rows_as_python_objects_columns_and_a_schema_of_the_users_own(spark: Any, golden: Path) -> None:
+def test_rows_columns_and_user_schemas_are_supported(spark: Any, golden: Path) -> None:
     row = load(spark, golden, subscribe="headers", includeHeaders=True).filter("headers is null").first()
     assert (row.topic, row.partition, row.timestampType, row.headers) == ("headers", 0, 0, None)
     assert type(row.value) in (bytes, bytearray)
@@ -75,7 +75,7 @@ def test_rows_as_python_objects_columns_and_a_schema_of_the_users_own(spark: Any
     assert whole.count() == len(text.collect()) > 0
 
 
-def test_ranges(spark: Any, tmp_path: Path) -> None:
+def test_offset_range_and_filter_return_their_rows(spark: Any, tmp_path: Path) -> None:
     for start in (0, 10, 20):
         append(tmp_path, "t", 0, numbers(start, start + 10), roll_first=True)
     df = load(spark, tmp_path, subscribe="t", startingOffsets='{"t":{"0":5}}', endingOffsets='{"t":{"0":25}}')
@@ -83,12 +83,12 @@ def test_ranges(spark: Any, tmp_path: Path) -> None:
     assert values(df.where("offset >= 12")) == numbers(12, 25)
 
 
-def test_sql_views(spark: Any, golden: Path) -> None:
+def test_sql_view_is_read(spark: Any, golden: Path) -> None:
     spark.sql(f"create or replace temp view h using kafkalog options (path '{golden}', subscribe 'headers')")
     assert spark.sql("select count(*) from h").first()[0] == load(spark, golden, subscribe="headers").count()
 
 
-def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
+def test_stream_reads_existing_records_and_resumes_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     log, out, checkpoint = tmp_path / "log", tmp_path / "out", tmp_path / "checkpoint"
     append(log, "t", 0, numbers(0, 20))
     for end in (20, 30):
@@ -104,7 +104,7 @@ def test_a_stream_reads_what_is_there_and_goes_on_from_its_checkpoint(spark: Any
         assert sorted(int(row.v) for row in spark.read.parquet(str(out)).collect()) == list(range(end))
 
 
-def test_the_batch_sink_writes_what_is_read_again(spark: Any, tmp_path: Path) -> None:
+def test_batch_sink_rows_are_read_back(spark: Any, tmp_path: Path) -> None:
     df = spark.sql("""
         select cast(id % 7 as string) key, concat('value ', id) value, 'orders' topic,
                timestamp_millis(1700000000000 + id) timestamp,
@@ -123,7 +123,7 @@ def test_the_batch_sink_writes_what_is_read_again(spark: Any, tmp_path: Path) ->
     check_log(tmp_path / "data")
 
 
-def test_the_stream_sink_writes_each_micro_batch_once(spark: Any, tmp_path: Path) -> None:
+def test_stream_sink_writes_each_micro_batch_once(spark: Any, tmp_path: Path) -> None:
     texts = tmp_path / "in"
     texts.mkdir()
     for name in ("a", "b"):
@@ -137,7 +137,7 @@ def test_the_stream_sink_writes_each_micro_batch_once(spark: Any, tmp_path: Path
     assert values(load(spark, tmp_path / "log", subscribe="t")) == ["a1", "a2", "b1", "b2"]
 
 
-def test_errors_are_one_sentence(spark: Any, golden: Path, tmp_path: Path) -> None:
+def test_errors_start_with_one_clear_sentence(spark: Any, golden: Path, tmp_path: Path) -> None:
     with fails() as failure:
         load(spark, tmp_path / "missing", subscribe="t")
     assert failure.line.startswith(f"{tmp_path / 'missing'}: does not exist")

@@ -51,7 +51,7 @@ def run(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 Run = Callable[..., str]
 
 
-def test_a_stream_to_parquet(run: Run, tmp_path: Path) -> None:
+def test_stream_to_parquet_example_writes_every_record(run: Run, tmp_path: Path) -> None:
     for partition in range(3):
         append(tmp_path / "log", "orders", partition, numbers(0, 100))
     told = run("stream_to_parquet.py", tmp_path / "log", "orders", tmp_path / "out", "--once")
@@ -59,12 +59,12 @@ def test_a_stream_to_parquet(run: Run, tmp_path: Path) -> None:
     assert f"300 records in {tmp_path / 'out'}" in told
 
 
-def test_a_windowed_count_prints_windows_that_are_complete(run: Run, tmp_path: Path) -> None:
+def test_windowed_count_example_prints_complete_windows(run: Run, tmp_path: Path) -> None:
     times = [1_700_000_000_000 + at * 1000 for at in (0, 1, 11, 12, 13, 21, 40)]
     append(tmp_path, "orders", 0, numbers(0, len(times)), timestamps=times)
     told = run("windowed_count.py", tmp_path, "orders", "--once")
     assert [line.split()[1] for line in told.splitlines() if line.endswith(" records")] == ["2", "3", "1"]
 
 
-def test_a_table_becomes_a_topic(run: Run) -> None:
+def test_table_to_topic_example_writes_every_row(run: Run) -> None:
     assert "10000 records in topic orders" in run("parquet_to_kafka.py")

@@ -14,7 +14,7 @@ from tests.report.shop_directory import write_shop
 pytestmark = pytest.mark.end_to_end
 
 
-def test_the_seven_questions_are_answered(spark: Any, spark_cwd: Path) -> None:
+def test_forensics_queries_give_their_answers_in_spark(spark: Any, spark_cwd: Path) -> None:
     root = spark_cwd / "kafka-logs"
     ends = write_shop(root)
     answers = []

@@ -18,7 +18,7 @@ def by_place(row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-def test_a_crashed_log_directory_is_the_table_that_consumers_saw(spark: Any, isolation: str) -> None:
+def test_crashed_log_directory_read_equals_kafkas_consumers(spark: Any, isolation: str) -> None:
     """Those that were closed are read in test_every_version.py."""
     df = load(spark, data_dir(KAFKA_4_3, crashed=True), includeHeaders=True, isolationLevel=isolation)
     found = sorted(plain_rows(df.toArrow().to_batches()), key=by_place)
@@ -30,7 +30,7 @@ def test_a_crashed_log_directory_is_the_table_that_consumers_saw(spark: Any, iso
     assert found == sorted(expected, key=by_place)
 
 
-def test_a_record_without_a_timestamp_has_kafkas_minus_one(spark: Any, golden_legacy: Any) -> None:
+def test_record_without_a_timestamp_has_timestamp_minus_one(spark: Any, golden_legacy: Any) -> None:
     shown = (
         load(spark, golden_legacy, subscribe="v0-none")
         .selectExpr("cast(timestamp as string) t", "timestampType")

@@ -43,7 +43,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.kafkalog(topics={TOPIC: {"partitions": PARTITIONS, "internal.segment.bytes": 50_000}})
-def test_counts_of_live_partitions_only_grow_and_no_row_comes_twice(
+def test_counts_of_live_partitions_only_grow_without_duplicates(
     spark: SparkSession, kafkalog_broker: RunningBroker
 ) -> None:
     writer = Writer(kafkalog_broker)

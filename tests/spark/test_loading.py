@@ -33,7 +33,7 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_schema_is_the_connectors(spark: Any, log_dir: Path) -> None:
+def test_schema_equals_the_connectors(spark: Any, log_dir: Path) -> None:
     schema = load(spark, log_dir).schema
     assert schema.simpleString() == CONNECTOR_SCHEMA
     assert all(field.nullable for field in schema)
@@ -46,17 +46,17 @@ def test_the_schema_is_the_connectors(spark: Any, log_dir: Path) -> None:
     assert all(field.nullable for field in headers.dataType.elementType)
 
 
-def test_all_topics_are_read_where_the_load_says_so(spark: Any, log_dir: Path) -> None:
+def test_all_topics_option_reads_every_topic(spark: Any, log_dir: Path) -> None:
     assert sorted(values(load(spark, log_dir)), key=int) == numbers(0, 23)
 
 
-def test_a_registered_source_is_the_same(spark: Any, log_dir: Path) -> None:
+def test_registered_source_equals_the_discovered_one(spark: Any, log_dir: Path) -> None:
     session = spark.newSession()
     kafkalog_spark.register(session)
     assert values(load(session, log_dir, subscribe="orders")) == numbers(0, 20)
 
 
-def test_registering_does_not_break_what_spark_found_by_itself(
+def test_register_keeps_the_discovered_source_working(
     spark: Any, log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """--archives env.tar.gz#env with PYSPARK_PYTHON=./env/bin/python, which is on executors only."""
@@ -68,7 +68,7 @@ def test_registering_does_not_break_what_spark_found_by_itself(
     assert values(load(session, log_dir, subscribe="orders")) == numbers(0, 20)
 
 
-def test_registering_from_a_wheel_gives_it_to_the_workers(
+def test_register_from_a_wheel_ships_it_to_the_workers(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """spark-submit --py-files kafkalog.whl: PySpark passes on what is called .zip, and nothing called .whl."""
@@ -89,7 +89,7 @@ def test_registering_from_a_wheel_gives_it_to_the_workers(
     assert registration._archive_of(__file__) is None
 
 
-def test_registering_what_spark_could_not_run_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_of_an_unusable_package_is_refused(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
     monkeypatch.setattr(registration, "_is_discovered", lambda spark: False)
     with pytest.raises(OptionError, match=r"'./env/bin/python' \(PYSPARK_PYTHON\), does not exist on the driver"):
@@ -121,14 +121,14 @@ def test_columns_are_chosen_in_the_order_given(spark: Any, log_dir: Path) -> Non
     assert [tuple(row) for row in df.collect()] == [(0, "prices"), (1, "prices"), (2, "prices")]
 
 
-def test_a_schema_of_the_users_own_chooses_columns_and_text(spark: Any, log_dir: Path) -> None:
+def test_user_schema_chooses_columns_and_text(spark: Any, log_dir: Path) -> None:
     df = load(spark, log_dir, schema="value string, key string, offset bigint not null", subscribe="prices")
     assert [tuple(row) for row in df.collect()] == [("20", "a", 0), ("21", None, 1), ("22", "", 2)]
     view = load(spark, log_dir, schema="timestamp timestamp, partition int", subscribe="orders")
     assert view.count() == 20
 
 
-def test_rows_are_counted_where_no_column_is_asked_for(spark: Any, log_dir: Path) -> None:
+def test_count_without_columns_counts_every_row(spark: Any, log_dir: Path) -> None:
     assert load(spark, log_dir, subscribe="orders").count() == 20
     assert load(spark, log_dir, subscribe="orders").select().count() == 20
     without = load(spark, log_dir, schema=StructType([]), subscribe="orders")
@@ -136,7 +136,7 @@ def test_rows_are_counted_where_no_column_is_asked_for(spark: Any, log_dir: Path
     assert without.collect() == [()] * 20
 
 
-def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:
+def test_columns_option_applies_in_sql(spark: Any, log_dir: Path) -> None:
     spark.sql(
         f"create or replace temporary view prices using kafkalog "
         f"options (path '{log_dir}', subscribe 'prices', columns 'offset,value')"
@@ -161,13 +161,13 @@ def test_sql_gets_columns_by_option(spark: Any, log_dir: Path) -> None:
         ("key binary not null", "the schema's column 'key' is NOT NULL, but records without one exist"),
     ],
 )
-def test_a_schema_that_no_log_has_is_refused(spark: Any, log_dir: Path, schema: str, expected: str) -> None:
+def test_unsupported_schema_is_refused(spark: Any, log_dir: Path, schema: str, expected: str) -> None:
     with fails() as failure:
         load(spark, log_dir, schema=schema).count()
     assert failure.line.startswith(expected)
 
 
-def test_registering_hides_options_with_secrets_in_plans_of_views(spark: Any) -> None:
+def test_register_redacts_secret_options_in_plans_of_views(spark: Any) -> None:
     session = spark.newSession()
     kafkalog_spark.register(session)
     kafkalog_spark.register(session)  # adds nothing

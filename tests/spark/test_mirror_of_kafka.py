@@ -37,7 +37,7 @@ def kafkas(kafka: RealKafka) -> list[tuple[Any, ...]]:
     )
 
 
-def test_batch_and_stream_while_it_copies(spark, tmp_path: Path) -> None:
+def test_batch_and_stream_over_a_live_mirror_equal_kafka(spark, tmp_path: Path) -> None:
     mirror, seen = tmp_path / "mirror", []
 
     def keep(frame: Any, _: int) -> None:

@@ -41,7 +41,7 @@ def log_end_offset(log_dir: Path, topic: str) -> int:
     return LogDirs.open(log_dir).partition(topic, 0).log_end_offset
 
 
-def test_lines_of_a_file_come_through_connect(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_copied_by_kafka_connect_are_read(spark: SparkSession, tmp_path: Path) -> None:
     classes = jars(
         f"connect-{VERSION}",
         ("org.apache.kafka", "connect-runtime", VERSION),
@@ -74,7 +74,7 @@ def test_lines_of_a_file_come_through_connect(spark: SparkSession, tmp_path: Pat
         assert committed(spark, broker.log_dir, "lines") == lines
 
 
-def test_what_flink_writes_exactly_once_is_there_once_after_a_failure(spark: SparkSession, tmp_path: Path) -> None:
+def test_flink_exactly_once_output_is_read_once_after_a_failure(spark: SparkSession, tmp_path: Path) -> None:
     classes = jars(
         f"flink-{FLINK}",
         ("org.apache.flink", "flink-clients", FLINK),
@@ -96,7 +96,7 @@ def test_what_flink_writes_exactly_once_is_there_once_after_a_failure(spark: Spa
         assert log_end_offset(broker.log_dir, "numbers") > 20000
 
 
-def test_words_are_counted_once_by_kafka_streams_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+def test_word_counts_of_a_killed_kafka_streams_app_are_exact(spark: SparkSession, tmp_path: Path) -> None:
     classes = jars(
         f"streams-{VERSION}",
         ("org.apache.kafka", "kafka-streams", VERSION),

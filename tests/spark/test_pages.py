@@ -119,7 +119,7 @@ def streams_ended(spark: Any, names: dict[str, Any]) -> Iterator[None]:
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.bucket] if page in BUCKETS else []) for page in TO_RUN]
 )
-def test_the_listings_run_as_printed(
+def test_page_listings_run_as_printed(
     page: str,
     session: Any,
     spark_cwd: Path,

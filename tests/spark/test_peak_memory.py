@@ -39,7 +39,7 @@ def log_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_task_stays_below_the_limit_whatever_the_segment_holds(log_dir: Path, shape: str) -> None:
+def test_task_memory_stays_below_the_limit_for_any_segment(log_dir: Path, shape: str) -> None:
     records = write_segment(log_dir, **SHAPES[shape])
     for options in ([], ["isolationLevel=read_committed", "includeHeaders=true"]):
         done = subprocess.run(
@@ -54,7 +54,7 @@ def test_a_task_stays_below_the_limit_whatever_the_segment_holds(log_dir: Path, 
         assert peak < LIMIT, f"{peak >> 20} MB"
 
 
-def test_a_worker_of_spark_stays_below_the_limit(spark: Any, log_dir: Path, tmp_path: Path) -> None:
+def test_spark_worker_memory_stays_below_the_limit(spark: Any, log_dir: Path, tmp_path: Path) -> None:
     from tests.spark.helpers.peak_memory import PeakMemorySource
 
     records = write_segment(log_dir, **SHAPES["100 bytes"])

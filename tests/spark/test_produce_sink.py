@@ -23,7 +23,9 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-def test_records_arrive_with_all_they_have(spark: Any, broker: RunningBroker, tmp_path: Path) -> None:
+def test_produced_records_have_key_value_headers_and_timestamp(
+    spark: Any, broker: RunningBroker, tmp_path: Path
+) -> None:
     df = spark.sql("""
         select cast(id as string) key, if(id = 5, null, concat('value ', id)) value,
                timestamp_millis(1700000000000 + id) timestamp, if(id = 3, 2, null) partition,
@@ -44,7 +46,7 @@ def test_records_arrive_with_all_they_have(spark: Any, broker: RunningBroker, tm
     }
 
 
-def test_the_directory_of_the_broker_is_refused_and_the_other_road_works(spark: Any, broker: RunningBroker) -> None:
+def test_directory_of_a_running_broker_is_refused_and_producing_works(spark: Any, broker: RunningBroker) -> None:
     df = spark.sql("select 'a' value, 'refused' topic")
     with fails() as failure:
         save(df, broker.log_dir)
@@ -53,7 +55,7 @@ def test_the_directory_of_the_broker_is_refused_and_the_other_road_works(spark: 
     assert [row["value"] for row in read(broker.log_dir, "refused")] == [b"a"]
 
 
-def test_what_the_broker_does_not_take_fails_the_write(spark: Any, broker: RunningBroker) -> None:
+def test_record_that_the_broker_refuses_fails_the_write(spark: Any, broker: RunningBroker) -> None:
     with pytest.raises(PySparkException, match=r"1 records were refused, the first: t-\S+: .*larg"):
         save(
             spark.sql("select repeat('a', 2000000) value"),
@@ -80,7 +82,7 @@ def test_settings_are_checked_before_a_task_runs(spark: Any, options: dict[str, 
     assert text in failure.line
 
 
-def test_a_stream_produces(spark: Any, broker: RunningBroker, tmp_path: Path) -> None:
+def test_stream_produces_every_record(spark: Any, broker: RunningBroker, tmp_path: Path) -> None:
     source = tmp_path / "source"
     spark.range(50).selectExpr("cast(id as string) value").write.text(str(source))
     query = (

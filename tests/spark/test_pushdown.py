@@ -41,7 +41,7 @@ def pushing(spark: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("options", [{}, {"pushdown": "auto"}, {"pushdown": False}], ids=["default", "auto", "false"])
-def test_two_filters_on_one_load_are_right_though_spark_pushes(
+def test_two_filters_on_one_load_return_correct_rows(
     spark: Any, twenty: Path, pushing: None, options: dict[str, object]
 ) -> None:
     df = load(spark, twenty, **options)
@@ -58,7 +58,7 @@ def test_two_filters_on_one_load_are_right_though_spark_pushes(
     assert pushed == (FILTERS_ARE_PER_SCAN and options.get("pushdown") is not False)
 
 
-def test_auto_pushes_where_filters_stay_with_their_scan(spark: Any, twenty: Path, pushing: None) -> None:
+def test_pushdown_auto_pushes_where_spark_keeps_filters_per_scan(spark: Any, twenty: Path, pushing: None) -> None:
     df = load_pushing(spark, twenty, pushdown="auto").filter("offset >= 15")  # what it decides on Spark 5, run by this
     assert "PushedFilters: [GreaterThanOrEqual(offset,15)" in explained(df).replace("IsNotNull(offset), ", "")
     assert values(df) == numbers(15, 20)
@@ -66,16 +66,14 @@ def test_auto_pushes_where_filters_stay_with_their_scan(spark: Any, twenty: Path
 
 @pytest.mark.skipif(FILTERS_ARE_PER_SCAN, reason="this Spark does not mix scans up")
 @pytest.mark.parametrize("schema", [None, "offset bigint, value binary"])
-def test_pushdown_is_refused_with_the_reason(spark: Any, twenty: Path, schema: str | None) -> None:
+def test_pushdown_true_is_refused_with_the_reason(spark: Any, twenty: Path, schema: str | None) -> None:
     with fails() as failure:
         load(spark, twenty, schema, pushdown=True).count()
     assert failure.line.startswith("option 'pushdown' needs Spark 5: Spark 4 uses the filters of one query in later")
     assert "(SPARK-58551)" in failure.line
 
 
-def test_spark_mixes_scans_up_where_the_option_is_refused_and_only_there(
-    spark: Any, twenty: Path, pushing: None
-) -> None:
+def test_pushdown_is_refused_exactly_where_spark_confuses_scans(spark: Any, twenty: Path, pushing: None) -> None:
     df = load_pushing(spark, twenty)
     assert values(df.filter("offset >= 5")) == numbers(5, 20)
     right = df.count() == 20 and df.filter("offset >= 15").union(df.filter("offset >= 5")).count() == 20
@@ -116,7 +114,7 @@ PREDICATES = [
 
 
 @pytest.mark.parametrize(("predicate", "pushed"), PREDICATES, ids=[predicate for predicate, _ in PREDICATES])
-def test_a_pushed_filter_gives_the_rows_that_spark_alone_gives(
+def test_pushed_filter_returns_the_rows_of_sparks_own_filter(
     spark: Any, golden: Path, unpushed: Any, middle: datetime, pushing: None, predicate: str, pushed: str | None
 ) -> None:
     condition = predicate.format(t=middle.isoformat(sep=" "))

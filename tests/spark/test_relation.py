@@ -33,7 +33,7 @@ def test_earliest_to_latest_sees_new_rows_in_a_second_action(spark: Any, topic: 
     assert values(df) == numbers(0, 30)
 
 
-def test_default_starting_and_ending_offsets(spark: Any, topic: Path) -> None:
+def test_default_offsets_are_earliest_and_latest(spark: Any, topic: Path) -> None:
     assert values(load(spark, topic, subscribe="t")) == numbers(0, 21)
 
 
@@ -46,14 +46,14 @@ def test_explicit_offsets_late_bind_only_where_they_say_so(spark: Any, topic: Pa
     assert values(df) == [*numbers(0, 10), "a", "b", *numbers(14, 20), "20"]
 
 
-def test_the_start_is_bound_late_too(spark: Any, topic: Path) -> None:
+def test_earliest_start_is_late_bound(spark: Any, topic: Path) -> None:
     df = load(spark, topic, subscribe="t", startingOffsets="earliest")
     assert len(values(df)) == 21
     assert delete_first_segment(topic, "t", 1) == 5
     assert values(df) == [*numbers(0, 10), *numbers(15, 20), "20"]
 
 
-def test_the_same_dataframe_twice_in_a_query(spark: Any, topic: Path) -> None:
+def test_dataframe_used_twice_in_a_query_reads_the_same_rows(spark: Any, topic: Path) -> None:
     df = load(spark, topic, subscribe="t")
     assert values(df.union(df)) == sorted(numbers(0, 21) * 2, key=int)
 
@@ -82,12 +82,14 @@ def at(*later: int) -> str:
     ],
     ids=["by partition", "global"],
 )
-def test_bounds_by_timestamp(spark: Any, timed: Path, options: dict[str, Any], expected: list[str]) -> None:
-    """All combinations: tests/source/test_bounds_by_timestamp.py."""
+def test_timestamp_bounds_read_the_expected_records(
+    spark: Any, timed: Path, options: dict[str, Any], expected: list[str]
+) -> None:
+    """All combinations: tests/source/test_timestamp_bounds_read_the_expected_records.py."""
     assert values(load(spark, timed, subscribe="t", **options)) == expected
 
 
-def test_a_start_timestamp_without_a_match_is_an_error(spark: Any, timed: Path) -> None:
+def test_start_timestamp_without_a_match_is_an_error(spark: Any, timed: Path) -> None:
     with fails() as failure:
         load(spark, timed, subscribe="t", startingTimestamp=FIRST_TIMESTAMP + 10).count()
     assert (
@@ -95,7 +97,7 @@ def test_a_start_timestamp_without_a_match_is_an_error(spark: Any, timed: Path) 
     )
 
 
-def test_min_partitions_and_a_second_action_on_its_tasks(spark: Any, topic: Path) -> None:
+def test_min_partitions_splits_tasks_and_a_second_action_sees_new_rows(spark: Any, topic: Path) -> None:
     df = load(spark, topic, subscribe="t", minPartitions=6)
     assert df.rdd.getNumPartitions() >= 6
     assert values(df) == numbers(0, 21)
@@ -103,13 +105,13 @@ def test_min_partitions_and_a_second_action_on_its_tasks(spark: Any, topic: Path
     assert values(df) == numbers(0, 25)
 
 
-def test_max_records_per_partition(spark: Any, timed: Path) -> None:
+def test_max_records_per_partition_splits_tasks(spark: Any, timed: Path) -> None:
     df = load(spark, timed, subscribe="t", maxRecordsPerPartition=4)
     assert df.rdd.getNumPartitions() == 9
     assert values(df) == numbers(0, 30)
 
 
-def test_an_option_that_only_a_batch_refuses_is_refused_by_its_first_query(spark: Any, tmp_path: Path) -> None:
+def test_option_invalid_only_for_batches_fails_the_first_query(spark: Any, tmp_path: Path) -> None:
     """A stream may start at `latest`, and Spark does not say at load() which of the two it is."""
     (tmp_path / "t-0").mkdir()
     df = load(spark, tmp_path, subscribe="t", startingOffsets="latest")
@@ -144,7 +146,7 @@ def test_bad_options_are_refused_at_load(spark: Any, tmp_path: Path, options: di
     ],
     ids=["the connector's words", "ours"],
 )
-def test_what_does_not_fit_the_log_is_refused_when_planning(
+def test_options_that_do_not_fit_the_log_are_refused_during_planning(
     spark: Any, timed: Path, options: dict[str, Any], expected: str
 ) -> None:
     """All of it: tests/source/test_reader_errors.py and test_bounds.py."""
@@ -153,7 +155,7 @@ def test_what_does_not_fit_the_log_is_refused_when_planning(
     assert failure.line.startswith(expected)
 
 
-def test_data_loss_between_two_actions_fails_or_is_passed_over(spark: Any, topic: Path) -> None:
+def test_data_loss_between_two_actions_fails_or_is_skipped(spark: Any, topic: Path) -> None:
     options: dict[str, Any] = {"subscribe": "t", "startingOffsets": offsets(0, 2, 0)}
     strict = load(spark, topic, **options)
     forgiving = load(spark, topic, failOnDataLoss="false", **options)

@@ -27,7 +27,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return roots
 
 
-def test_permissive_gives_rows_and_damage_to_sql(spark: Any, damaged: tuple[Path, Path]) -> None:
+def test_permissive_mode_returns_rows_and_damage_to_sql(spark: Any, damaged: tuple[Path, Path]) -> None:
     batch = LOG.batches(LOG.segments()[0])[1]
     frame = load(spark, damaged[0], subscribe="segments", mode="PERMISSIVE", minPartitions="3")
     frame.createOrReplaceTempView("salvaged")
@@ -42,9 +42,7 @@ def test_permissive_gives_rows_and_damage_to_sql(spark: Any, damaged: tuple[Path
     assert row[6] == str(damaged[0] / LOG.name / LOG.segments()[0].name)
 
 
-def test_two_damaged_copies_make_a_whole_log_of_which_the_last_records_are_read(
-    spark: Any, damaged: tuple[Path, Path]
-) -> None:
+def test_tail_of_two_merged_damaged_copies_is_complete(spark: Any, damaged: tuple[Path, Path]) -> None:
     both = ",".join(map(str, damaged))
     whole = spark.read.format("kafkalog").options(subscribe="segments", replicas="merge", columns="offset").load(both)
     assert sorted(row.offset for row in whole.collect()) == [row["offset"] for row in LOG.records()]

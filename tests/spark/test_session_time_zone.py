@@ -86,7 +86,7 @@ def by_us(frame: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, SLOW], ids=["kernel", "pattern"])
-def test_a_batch_is_read_in_the_zone_that_is_set_when_it_runs(
+def test_batch_uses_the_time_zone_set_when_it_runs(
     spark: Any, log_dir: Path, set_zone: Callable[[str], None], options: dict[str, str]
 ) -> None:
     frame = load(spark, log_dir, f"{SCHEMA}, offset long", **{"value.format": "json", **options})
@@ -99,13 +99,15 @@ def test_a_batch_is_read_in_the_zone_that_is_set_when_it_runs(
     assert len(seen) == len(ZONES)
 
 
-def test_the_option_goes_first(spark: Any, log_dir: Path, set_zone: Callable[[str], None]) -> None:
+def test_time_zone_option_takes_precedence_over_the_session(
+    spark: Any, log_dir: Path, set_zone: Callable[[str], None]
+) -> None:
     set_zone("America/New_York")
     frame = load(spark, log_dir, f"{SCHEMA}, offset long", **{"value.format": "json", "value.timeZone": "Asia/Tokyo"})
     assert by_us(frame) == by_from_json(spark, log_dir, timeZone="Asia/Tokyo") != by_from_json(spark, log_dir)
 
 
-def test_a_stream_has_the_zone_that_was_set_when_it_began(
+def test_stream_uses_the_time_zone_set_when_it_started(
     spark: Any, log_dir: Path, set_zone: Callable[[str], None], tmp_path: Path
 ) -> None:
     for number, zone in enumerate(ZONES[:3]):
@@ -118,7 +120,7 @@ def test_a_stream_has_the_zone_that_was_set_when_it_began(
         assert by_us(spark.table(f"zoned_{number}")) == by_from_json(spark, log_dir), zone
 
 
-def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_zone_unknown_to_python_is_named_when_a_timestamp_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     task = OldTask()
     task.zone = "Mars/Olympus_Mons"
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
@@ -130,7 +132,7 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
         RecordProjection(load.resolve(options, StructType([StructField("l", ArrayType(TimestampType()))])))
 
 
-def test_outside_of_a_task_it_is_utc() -> None:
+def test_time_zone_outside_of_a_task_is_utc() -> None:
     assert session_time_zone() == "UTC"
 
 
@@ -143,7 +145,7 @@ class OldTask:
         return self.zone if name == "spark.sql.session.timeZone" else None
 
 
-def test_time_zone_that_spark_does_not_pass_on_is_logged_once(
+def test_time_zone_not_passed_to_tasks_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = OldTask()

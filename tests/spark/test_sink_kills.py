@@ -94,11 +94,11 @@ def kill_and_start_again(spark: Any, directory: Path, rounds: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_each_record_is_there_once_after_a_kill(spark: Any, tmp_path: Path) -> None:
+def test_killed_query_writes_each_record_once(spark: Any, tmp_path: Path) -> None:
     kill_and_start_again(spark, tmp_path, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_each_record_is_there_once_after_thirty_kills(spark: Any, tmp_path: Path) -> None:
+def test_query_killed_thirty_times_writes_each_record_once(spark: Any, tmp_path: Path) -> None:
     kill_and_start_again(spark, tmp_path, 30)

@@ -28,7 +28,7 @@ def table(spark: Any, logs: Path) -> Iterator[str]:
     spark.sql("DROP TABLE kafkalog_table")
 
 
-def test_a_temporary_view_reads_and_is_not_written_to(spark: Any, logs: Path) -> None:
+def test_temporary_view_is_read_and_refuses_writes(spark: Any, logs: Path) -> None:
     spark.sql(f"CREATE OR REPLACE TEMP VIEW v USING kafkalog OPTIONS (path '{logs}', subscribe 'orders')")
     assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
     with fails() as failure:
@@ -39,7 +39,7 @@ def test_a_temporary_view_reads_and_is_not_written_to(spark: Any, logs: Path) ->
     assert spark.sql("SELECT count(*) FROM v").first()[0] == 5
 
 
-def test_a_table_is_read_with_the_options_in_the_query(spark: Any, logs: Path, table: str) -> None:
+def test_table_is_read_with_the_options_in_the_query(spark: Any, logs: Path, table: str) -> None:
     with fails() as failure:
         spark.sql(f"SELECT * FROM {table}").collect()
     assert failure.line.startswith("no log directory is given; ")
@@ -49,7 +49,7 @@ def test_a_table_is_read_with_the_options_in_the_query(spark: Any, logs: Path, t
     assert spark.read.option("path", str(logs)).option("subscribe", "orders").table(table).count() == 5
 
 
-def test_a_table_is_written_to_with_the_options_in_the_query(spark: Any, tmp_path: Path, table: str) -> None:
+def test_table_is_written_to_with_the_options_in_the_query(spark: Any, tmp_path: Path, table: str) -> None:
     with fails() as failure:
         spark.sql(f"INSERT INTO {table} SELECT * FROM {table} WITH ('path' = '{tmp_path}/logs', 'subscribe' = 'other')")
     assert "INSERT INTO table WITH ('path' = '...', 'topic' = '...')" in failure.line
@@ -63,7 +63,7 @@ def test_a_table_is_written_to_with_the_options_in_the_query(spark: Any, tmp_pat
     assert [(bytes(row.key), bytes(row.value)) for row in written.collect()] == [(b"k", b"v")]
 
 
-def test_a_view_can_have_columns_and_other_tables(spark: Any, logs: Path) -> None:
+def test_view_supports_columns_and_the_table_option(spark: Any, logs: Path) -> None:
     options = f"(path '{logs}', subscribe 'orders')"
     spark.sql(f"CREATE OR REPLACE TEMP VIEW typed (offset BIGINT, value STRING) USING kafkalog OPTIONS {options}")
     assert [tuple(row) for row in spark.sql("SELECT * FROM typed WHERE offset < 2").collect()] == [(0, "0"), (1, "1")]
@@ -76,7 +76,7 @@ def test_a_view_can_have_columns_and_other_tables(spark: Any, logs: Path) -> Non
         spark.sql("UNCACHE TABLE kept")
 
 
-def test_a_view_that_lasts_is_made_of_a_table_with_its_options(spark: Any, logs: Path, table: str) -> None:
+def test_permanent_view_selects_from_a_table_with_options(spark: Any, logs: Path, table: str) -> None:
     query = f"SELECT * FROM {table} WITH ('path' = '{logs}', 'subscribe' = 'orders')"
     spark.sql(f"CREATE VIEW lasting_orders AS {query}")
     try:
@@ -85,7 +85,7 @@ def test_a_view_that_lasts_is_made_of_a_table_with_its_options(spark: Any, logs:
         spark.sql("DROP VIEW lasting_orders")
 
 
-def test_spark_queries_no_source_in_python_by_its_path(spark: Any, logs: Path) -> None:
+def test_sql_on_files_does_not_support_python_sources(spark: Any, logs: Path) -> None:
     """Documented as not working; this fails when a release of Spark can do it."""
     with pytest.raises(AnalysisException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
         spark.sql(f"SELECT * FROM kafkalog.`{logs}`")
@@ -93,7 +93,7 @@ def test_spark_queries_no_source_in_python_by_its_path(spark: Any, logs: Path) -
         spark.sql(f"INSERT OVERWRITE DIRECTORY '{logs}/out' USING kafkalog SELECT 'a' AS value")
 
 
-def test_a_location_is_not_handed_to_a_source_in_python(spark: Any, logs: Path) -> None:
+def test_table_location_is_not_passed_to_python_sources(spark: Any, logs: Path) -> None:
     spark.sql(f"CREATE TABLE located USING kafkalog LOCATION '{logs}/orders-0'")
     try:
         with fails() as failure:
@@ -103,7 +103,7 @@ def test_a_location_is_not_handed_to_a_source_in_python(spark: Any, logs: Path) 
         spark.sql("DROP TABLE located")
 
 
-def test_directories_of_several_brokers_by_a_pattern(spark: Any, tmp_path: Path) -> None:
+def test_path_pattern_reads_directories_of_several_brokers(spark: Any, tmp_path: Path) -> None:
     for broker, end in (("broker-1", 5), ("broker-2", 8)):
         append(tmp_path / broker, "orders", 0, numbers(0, end))
         append(tmp_path / broker, "__consumer_offsets", 0, numbers(0, 1))

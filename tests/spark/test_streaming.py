@@ -22,7 +22,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path / "logs"
 
 
-def test_available_now_in_capped_batches_then_a_restart(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_available_now_in_capped_batches_continues_after_a_restart(spark: Any, logs: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest", maxOffsetsPerTrigger=6)
     first = ran(frame, checkpoint)
@@ -38,7 +38,7 @@ def test_available_now_in_capped_batches_then_a_restart(spark: Any, logs: Path, 
     assert ran(frame, checkpoint).batches == {}
 
 
-def test_a_live_query_from_latest_and_what_it_reports(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_live_query_from_latest_reads_new_records_and_reports_metrics(spark: Any, logs: Path, tmp_path: Path) -> None:
     with running(frame_of(spark, logs), tmp_path / "checkpoint") as live:
         live.query.processAllAvailable()
         append(logs, "t", 0, numbers(20, 25))
@@ -51,7 +51,7 @@ def test_a_live_query_from_latest_and_what_it_reports(spark: Any, logs: Path, tm
         assert sources[-1].endOffset == sources[-1].latestOffset == '{"t": {"0": 15, "1": 7}}'
 
 
-def test_small_batches_come_with_their_plan_and_are_the_rows_of_a_batch_read(spark: Any, tmp_path: Path) -> None:
+def test_prefetched_small_batches_equal_a_batch_read(spark: Any, tmp_path: Path) -> None:
     logs, rows, tasks = tmp_path / "logs", [], []
 
     def seen(frame: Any, _: int) -> None:
@@ -85,7 +85,7 @@ def _place(row: Any) -> tuple[int, int]:
     return row.partition, row.offset
 
 
-def test_two_sources_of_which_one_is_idle_and_a_self_union(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_two_sources_with_one_idle_and_a_self_union_read_every_record(spark: Any, logs: Path, tmp_path: Path) -> None:
     append(logs, "u", 0, numbers(50, 52))
     one = frame_of(spark, logs, subscribe="t", startingOffsets="earliest")
     other = frame_of(spark, logs, subscribe="u", startingOffsets="earliest")
@@ -98,7 +98,7 @@ def test_two_sources_of_which_one_is_idle_and_a_self_union(spark: Any, logs: Pat
         assert live.values[32:] == ["20", "20", "21", "21"]
 
 
-def test_columns_and_headers(spark: Any, golden: Path, tmp_path: Path) -> None:
+def test_columns_and_headers_equal_a_batch_read(spark: Any, golden: Path, tmp_path: Path) -> None:
     options = {"subscribe": "headers", "includeHeaders": True}
     expected = (
         spark.read.format("kafkalog").options(**options).load(str(golden)).orderBy("partition", "offset").collect()
@@ -115,7 +115,7 @@ def test_columns_and_headers(spark: Any, golden: Path, tmp_path: Path) -> None:
     assert found == expected
 
 
-def test_a_schema_of_ones_own(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_user_schema_applies_to_a_stream(spark: Any, logs: Path, tmp_path: Path) -> None:
     reader = spark.readStream.format("kafkalog").option("allTopics", True).schema("offset bigint, value string")
     frame = reader.option("startingOffsets", "earliest").load(str(logs))
     found: list[Any] = []
@@ -130,7 +130,7 @@ def test_a_schema_of_ones_own(spark: Any, logs: Path, tmp_path: Path) -> None:
     )
 
 
-def test_what_is_wrong_with_the_options_is_the_first_thing_said(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_invalid_options_are_the_first_line_of_the_error(spark: Any, logs: Path, tmp_path: Path) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
         ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
         (
@@ -144,7 +144,9 @@ def test_what_is_wrong_with_the_options_is_the_first_thing_said(spark: Any, logs
 
 
 @pytest.mark.end_to_end
-def test_a_query_that_lost_its_topic_fails_and_goes_on_when_it_is_back(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_query_fails_when_its_topic_is_missing_and_continues_when_it_is_back(
+    spark: Any, logs: Path, tmp_path: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")
     ran(frame, checkpoint)
@@ -158,7 +160,9 @@ def test_a_query_that_lost_its_topic_fails_and_goes_on_when_it_is_back(spark: An
 
 
 @pytest.mark.end_to_end
-def test_a_damaged_batch_fails_the_task_and_the_fixed_query_goes_on(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_damaged_batch_fails_the_task_and_the_query_continues_after_repair(
+    spark: Any, logs: Path, tmp_path: Path
+) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")
     ran(frame, checkpoint)
@@ -177,7 +181,7 @@ def test_a_damaged_batch_fails_the_task_and_the_fixed_query_goes_on(spark: Any, 
 
 
 @pytest.mark.end_to_end
-def test_malformed_offsets_in_the_checkpoint(spark: Any, logs: Path, tmp_path: Path) -> None:
+def test_malformed_checkpoint_offsets_fail_the_query(spark: Any, logs: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     frame = frame_of(spark, logs, startingOffsets="earliest")
     ran(frame, checkpoint)

@@ -136,11 +136,11 @@ def delete_behind(broker: RunningBroker, copying: Copying) -> None:
         answer.result(120)
 
 
-def test_a_query_killed_under_load_writes_every_record_once(spark: Any, tmp_path: Path) -> None:
+def test_query_killed_under_load_writes_every_record_once(spark: Any, tmp_path: Path) -> None:
     kill_rounds(spark, tmp_path, rounds=1, seed=1, broker_too=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_twenty_kills_with_a_broker_that_crashes_and_retention_behind_the_reader(spark: Any, tmp_path: Path) -> None:
+def test_query_survives_twenty_kills_with_broker_crashes_and_retention(spark: Any, tmp_path: Path) -> None:
     kill_rounds(spark, tmp_path, rounds=20, seed=2, broker_too=True)

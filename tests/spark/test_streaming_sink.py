@@ -41,7 +41,7 @@ def run(spark: Any, source: Path, target: Path, checkpoint: Path, column: str = 
     return query
 
 
-def test_micro_batches_follow_one_another(spark: Any, tmp_path: Path) -> None:
+def test_micro_batches_are_appended_in_order(spark: Any, tmp_path: Path) -> None:
     for number in range(3):
         add(tmp_path / "in", f"{number}.txt", *range(10 * number, 10 * number + 10))
     query = run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint")
@@ -54,7 +54,7 @@ def test_micro_batches_follow_one_another(spark: Any, tmp_path: Path) -> None:
     assert texts(tmp_path / "log") == [str(n) for n in range(31)]
 
 
-def test_a_micro_batch_that_is_replayed_is_recognised(spark: Any, tmp_path: Path) -> None:
+def test_micro_batch_that_is_replayed_is_recognised(spark: Any, tmp_path: Path) -> None:
     """What a crash between our commit and Spark's leaves: the offsets are logged, the batch is not in commits/."""
     add(tmp_path / "in", "0.txt", "a")
     add(tmp_path / "in", "1.txt", "b")
@@ -70,14 +70,14 @@ def test_a_micro_batch_that_is_replayed_is_recognised(spark: Any, tmp_path: Path
     check_log(tmp_path / "log")
 
 
-def test_another_query_with_batches_of_the_same_numbers_is_another(spark: Any, tmp_path: Path) -> None:
+def test_queries_with_equal_batch_ids_are_distinguished(spark: Any, tmp_path: Path) -> None:
     add(tmp_path / "in", "0.txt", "a")
     for checkpoint in ("one", "two"):
         run(spark, tmp_path / "in", tmp_path / "log", tmp_path / checkpoint)
     assert texts(tmp_path / "log") == ["a", "a"]
 
 
-def test_a_micro_batch_that_fails_leaves_nothing_and_runs_again_when_it_can(spark: Any, tmp_path: Path) -> None:
+def test_failed_micro_batch_leaves_nothing_and_is_retried_after_a_restart(spark: Any, tmp_path: Path) -> None:
     add(tmp_path / "in", "0.txt", "a")
     assert run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint").exception() is None
     before = everything(tmp_path / "log")
@@ -91,7 +91,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_and_runs_again_when_it_can(spar
     check_log(tmp_path / "log")
 
 
-def test_bad_rows_fail_the_query_with_our_sentence_and_leave_nothing_staged(spark: Any, tmp_path: Path) -> None:
+def test_invalid_rows_fail_the_query_and_leave_nothing_staged(spark: Any, tmp_path: Path) -> None:
     add(tmp_path / "in", "0.txt", "a" * 5000)
     failed = run(
         spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint", max_message_bytes=2000, batch_size=1000
@@ -113,7 +113,7 @@ def test_output_mode_complete_appends(spark: Any, tmp_path: Path) -> None:
     assert sorted(texts(tmp_path / "log")) == ["a2", "b1"]
 
 
-def test_a_deleted_checkpoint_is_a_new_query(spark: Any, tmp_path: Path) -> None:
+def test_deleted_checkpoint_starts_a_new_query(spark: Any, tmp_path: Path) -> None:
     add(tmp_path / "in", "0.txt", "a")
     run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint")
     shutil.rmtree(tmp_path / "checkpoint")
@@ -122,7 +122,7 @@ def test_a_deleted_checkpoint_is_a_new_query(spark: Any, tmp_path: Path) -> None
     assert len(last_record(tmp_path / "log").queries) == 2
 
 
-def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> None:
+def test_output_mode_update_is_refused_by_spark(spark: Any, tmp_path: Path) -> None:
     add(tmp_path / "in", "0.txt", "a")
     query = (
         spark.readStream.text(str(tmp_path / "in")).writeStream.format("kafkalog").outputMode("update")
@@ -134,7 +134,7 @@ def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.end_to_end
-def test_two_queries_with_the_same_options_do_not_touch_each_other(spark: Any, tmp_path: Path) -> None:
+def test_two_queries_with_equal_options_do_not_interfere(spark: Any, tmp_path: Path) -> None:
     """Their checkpoints come from a setting, so only Spark can tell them apart."""
     for name in ("one", "two"):
         for number in range(3):

@@ -15,7 +15,7 @@ def load(spark: Any, name: str, **options: object) -> Any:
 
 
 @pytest.mark.parametrize("name", ["batches", "partitions", "groups", "transactional_ids"])
-def test_a_table_has_the_rows_that_arrow_has(spark: Any, name: str) -> None:
+def test_table_rows_equal_those_read_with_arrow(spark: Any, name: str) -> None:
     """All of them, without Spark: tests/source/test_tables.py. These have every type that there is."""
     found = load(spark, name).toArrow()
     expected = LogDirs.open(data_dir()).table(name).read_all()
@@ -23,7 +23,7 @@ def test_a_table_has_the_rows_that_arrow_has(spark: Any, name: str) -> None:
     assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
 
-def test_columns_that_have_to_be_asked_for_are_a_schemas_to_name(spark: Any) -> None:
+def test_optional_columns_are_selected_by_a_schema(spark: Any) -> None:
     frame = spark.read.format("kafkalog").schema("topic string, codec string, compression_ratio double")
     rows = frame.options(table="batches", subscribe="java-zstd").load(str(data_dir())).collect()
     assert {row.codec for row in rows} == {"zstd"}

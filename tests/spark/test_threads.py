@@ -16,14 +16,14 @@ def save(frame: Any, path: Path, topic: str) -> None:
     rows.write.format("kafkalog").mode("append").option("topic", topic).save(str(path))
 
 
-def test_threads_write_beside_each_other(spark: Any, tmp_path: Path) -> None:
+def test_threads_write_concurrently(spark: Any, tmp_path: Path) -> None:
     with ThreadPoolExecutor(3, initializer=set_active_session, initargs=(spark,)) as pool:
         list(pool.map(lambda n: save(spark.range(n, n + 10), tmp_path / str(n), "t"), (0, 10, 20)))
     for n in (0, 10, 20):
         assert texts(tmp_path / str(n)) == [str(number) for number in range(n, n + 10)]
 
 
-def test_threads_write_what_foreach_batch_gives_them(spark: Any, tmp_path: Path) -> None:
+def test_threads_write_dataframes_of_foreach_batch(spark: Any, tmp_path: Path) -> None:
     save(spark.range(10), tmp_path / "data", "t")
 
     def write_twice(frame: Any, number: int) -> None:
@@ -39,7 +39,7 @@ def test_threads_write_what_foreach_batch_gives_them(spark: Any, tmp_path: Path)
         assert texts(tmp_path / name) == [str(number) for number in range(10)]
 
 
-def test_a_thread_starts_a_stream(spark: Any, tmp_path: Path) -> None:
+def test_stream_started_in_a_thread_writes(spark: Any, tmp_path: Path) -> None:
     save(spark.range(10), tmp_path / "data", "t")
     source = spark.readStream.format("kafkalog").option("subscribe", "t").option("startingOffsets", "earliest")
     writer = source.load(str(tmp_path / "data")).select("value").writeStream.format("kafkalog").option("topic", "t")

@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, r
         *(pytest.param("s3", way, marks=pytest.mark.slow) for way in ("plain", "zstd")),
     ],
 )
-def test_every_reader_sees_every_record(spark: Any, place: str, way: str, tmp_path: Path) -> None:
+def test_every_reader_returns_every_record_of_a_tiered_topic(spark: Any, place: str, way: str, tmp_path: Path) -> None:
     properties: dict[str, object] = {f"rsm.config.{name}": value for name, value in WAYS[way].items()}
     options = {"subscribe": "orders", "includeHeaders": "true", f"tiered.encryption.key.{KEY_ID}": KEY_FILE}
     data, seen, dice = tmp_path / "data", [], random.Random(32)

@@ -20,7 +20,7 @@ KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-def test_local_and_remote_are_one_table(spark: Any, isolation: str, tmp_path: Path) -> None:
+def test_local_and_remote_segments_are_one_table(spark: Any, isolation: str, tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD_ENCRYPTED, 3000)
     pem = (KEYS / "one.pem").read_text()
     loaded = (
@@ -41,13 +41,13 @@ def test_local_and_remote_are_one_table(spark: Any, isolation: str, tmp_path: Pa
         assert found == consumed(CLEAN, topic, committed=isolation == "read_committed")
 
 
-def test_a_tier_alone_is_a_table(spark: Any) -> None:
+def test_tier_without_a_log_directory_is_a_table(spark: Any) -> None:
     loaded = spark.read.format("kafkalog").option("subscribe", "plain").load(str(CLEAN.remote.parent))
     shown = loaded.groupBy("partition").count().orderBy("partition").collect()
     assert [tuple(row) for row in shown] == [(0, 900), (1, 900)]
 
 
-def test_a_stream_begins_in_the_tier_and_goes_on_in_the_local_log(spark: Any, tmp_path: Path) -> None:
+def test_stream_starts_in_the_tier_and_continues_in_the_local_log(spark: Any, tmp_path: Path) -> None:
     seen: list[Any] = []
     query = start_query(
         spark.readStream.format("kafkalog")
@@ -64,7 +64,7 @@ def test_a_stream_begins_in_the_tier_and_goes_on_in_the_local_log(spark: Any, tm
     assert sorted(seen) == [row["offset"] for row in consumed(CLEAN, "transactions", committed=True)]
 
 
-def test_a_log_directory_finds_its_remote_storage_by_itself(spark: Any, tmp_path: Path) -> None:
+def test_log_directory_path_alone_reads_its_remote_storage(spark: Any, tmp_path: Path) -> None:
     log = MovingLog(tmp_path, "transactions", {"rsm.config.compression.enabled": "true"})
     log.move(6)
     loaded = spark.read.format("kafkalog").option("subscribe", "transactions").option("includeHeaders", "true")
@@ -74,7 +74,7 @@ def test_a_log_directory_finds_its_remote_storage_by_itself(spark: Any, tmp_path
     assert sorted(rows, key=lambda row: row["offset"]) == consumed(CLEAN, "transactions")
 
 
-def test_segments_move_to_remote_storage_under_a_stream(spark: Any, tmp_path: Path) -> None:
+def test_stream_reads_every_record_while_segments_move_to_remote_storage(spark: Any, tmp_path: Path) -> None:
     """From everything on disk to all but the active segment remote, a few segments after each batch."""
     log = MovingLog(tmp_path, "transactions", {})
     seen: list[Any] = []
@@ -100,7 +100,7 @@ def test_segments_move_to_remote_storage_under_a_stream(spark: Any, tmp_path: Pa
     assert not log.segments
 
 
-def test_the_sink_appends_to_a_log_whose_segments_are_remote(spark: Any, tmp_path: Path) -> None:
+def test_sink_appends_to_a_log_whose_segments_are_remote(spark: Any, tmp_path: Path) -> None:
     """What it writes is local, as what a broker writes is: the broker copies it when it is there again."""
     log = MovingLog(tmp_path, "plain", {})
     log.move(100)

@@ -25,7 +25,7 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.collect()]
 
 
-def test_a_topic_with_its_registrys_topic_beside_it_has_columns_without_a_word(spark: Any) -> None:
+def test_avro_columns_are_found_by_the_registrys_topic_in_the_directory(spark: Any) -> None:
     loaded = (
         spark.read.format("kafkalog").option("subscribe", "orders").option("value.format", "confluent-avro").load(DATA)
     )
@@ -33,13 +33,13 @@ def test_a_topic_with_its_registrys_topic_beside_it_has_columns_without_a_word(s
     assert rows(loaded.select("value.id", "value.user", "value.amount").orderBy("id")) == ROWS
 
 
-def test_columns_of_the_values_are_named_beside_kafkas_own(spark: Any) -> None:
+def test_value_columns_are_selected_together_with_kafkas(spark: Any) -> None:
     read = spark.read.format("kafkalog").schema("offset bigint, amount double, id bigint").option("subscribe", "orders")
     loaded = read.option("value.format", "confluent-avro").load(DATA)
     assert rows(loaded.orderBy("offset")) == [(i, row[2], row[0]) for i, row in enumerate(ROWS)]
 
 
-def test_a_stream_reads_what_a_batch_reads(spark: Any, tmp_path: Path) -> None:
+def test_stream_of_typed_values_equals_a_batch_read(spark: Any, tmp_path: Path) -> None:
     read = spark.readStream.format("kafkalog").schema("id bigint, user string, amount double")
     loaded = read.option("subscribe", "orders").option("startingOffsets", "earliest")
     query = (
@@ -49,7 +49,7 @@ def test_a_stream_reads_what_a_batch_reads(spark: Any, tmp_path: Path) -> None:
     assert sorted(rows(spark.table("typed_avro"))) == sorted(ROWS)
 
 
-def test_a_registry_serves_the_tasks(spark: Any) -> None:
+def test_tasks_read_schemas_from_a_registry(spark: Any) -> None:
     with RegistryServer(users={"alice": "secret"}) as registry:
         for schema in (ORDERS[0][0], SECOND):
             registry.register("orders-value", json.dumps(schema))
@@ -61,7 +61,7 @@ def test_a_registry_serves_the_tasks(spark: Any) -> None:
             read.option("value.schema.registry.basic.auth.user.info", "alice:wrong").load(DATA)
 
 
-def test_bad_values_cost_themselves_or_the_query(spark: Any) -> None:
+def test_malformed_values_are_null_or_fail_the_query_by_mode(spark: Any) -> None:
     """Customers are JSON with a prefix; as Avro of another schema none of them can be read."""
     read = spark.read.format("kafkalog").schema("id bigint, offset bigint").option("subscribe", "customers")
     read = read.option("value.format", "confluent-avro").option("value.subject", "orders-value")
@@ -71,13 +71,13 @@ def test_bad_values_cost_themselves_or_the_query(spark: Any) -> None:
         read.option("value.mode", "FAILFAST").load(DATA).collect()
 
 
-def test_json_with_a_prefix(spark: Any) -> None:
+def test_confluent_json_values_are_decoded(spark: Any) -> None:
     read = spark.read.format("kafkalog").schema("name string, age int, offset bigint").option("subscribe", "customers")
     loaded = read.option("value.format", "confluent-json").load(DATA)
     assert rows(loaded.orderBy("offset")) == [(one["name"], one["age"], i) for i, one in enumerate(CUSTOMERS)]
 
 
-def test_what_is_written_as_avro_and_protobuf_is_read_back(spark: Any, tmp_path: Path) -> None:
+def test_avro_and_protobuf_values_round_trip(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "m.proto").write_text('syntax = "proto3"; message M { int64 id = 1; string user = 2; }')
     run = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--descriptor_set_out=m.desc", "m.proto"]
     subprocess.run(run, cwd=tmp_path, check=True)
@@ -105,13 +105,13 @@ def test_what_is_written_as_avro_and_protobuf_is_read_back(spark: Any, tmp_path:
         assert in_sql == [zero, *expected[1:]]
 
 
-def test_a_view_in_sql_has_the_columns_of_the_registrys_schema(spark: Any) -> None:
+def test_sql_view_has_the_columns_of_the_registrys_schema(spark: Any) -> None:
     options = f"(path '{DATA}', subscribe 'orders', `value.format` 'confluent-avro')"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW registered USING kafkalog OPTIONS {options}")
     assert rows(spark.sql("SELECT value.id, value.user, value.amount FROM registered ORDER BY id")) == ROWS
 
 
-def test_what_is_written_as_confluent_avro_is_registered(spark: Any, tmp_path: Path) -> None:
+def test_writing_confluent_avro_registers_the_schema(spark: Any, tmp_path: Path) -> None:
     made = spark.range(5).selectExpr("id", "cast(id as decimal(9,2)) as price")
     with RegistryServer() as registry:
         given = {"value.format": "confluent-avro", "value.schema.registry.url": registry.url}
@@ -122,7 +122,7 @@ def test_what_is_written_as_confluent_avro_is_registered(spark: Any, tmp_path: P
         assert sorted(rows(loaded.selectExpr("value.id", "cast(value.price as double)"))) == [(i, i) for i in range(5)]
 
 
-def test_unions_of_numbers_and_of_null_alone_are_what_from_avro_makes_of_them(spark: Any, tmp_path: Path) -> None:
+def test_unions_of_numbers_and_of_null_alone_equal_from_avro(spark: Any, tmp_path: Path) -> None:
     moment = {"type": "long", "logicalType": "timestamp-millis"}
     fields = [{"name": "n", "type": ["null"]}, {"name": "u", "type": ["int", moment]}]
     schema = json.dumps({"type": "record", "name": "R", "fields": fields})

@@ -64,14 +64,14 @@ def assert_decoded_as_by_from_json(spark: Any, values: Sequence[bytes | None], o
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", OPTIONS)
-def test_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
+def test_random_values_equal_from_json(spark: Any, name: str) -> None:
     assert_decoded_as_by_from_json(spark, random_values(examples(900), seed=len(name)), OPTIONS[name])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_many_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -> None:
+def test_many_random_values_equal_from_json(spark: Any, name: str) -> None:
     """Of JSON_SEED, so many for each set of options as JSON_VALUES says."""
     count, seed = int(os.environ.get("JSON_VALUES", "10000")), int(os.environ.get("JSON_SEED", "20"))
     for begin in range(0, count, 5000):
@@ -79,7 +79,7 @@ def test_many_random_values_are_decoded_as_by_from_json(spark: Any, name: str) -
         assert_decoded_as_by_from_json(spark, values, OPTIONS[name])
 
 
-def test_surrogates_inside_of_what_is_read_as_a_string(spark: Any) -> None:
+def test_surrogates_in_nested_json_read_as_a_string_equal_from_json(spark: Any) -> None:
     texts = [
         "\\ud83d", "\\ude00", "\\ud83d\\ude00", "\\uD83D", "😀", "\ud83d", "\\ude00\\ud83d", "a😀\\ud83d",
         "\\udbff\\udfff",
@@ -95,14 +95,14 @@ def test_surrogates_inside_of_what_is_read_as_a_string(spark: Any) -> None:
     assert (first["user"], first["whole"]) == (rb'{"x":"\uD83D"}', 1)
 
 
-def test_the_digits_of_an_escape_are_as_jackson_looks_at_them(spark: Any) -> None:
+def test_escape_digits_are_accepted_as_by_jackson(spark: Any) -> None:
     """At their low eight bits: a character that has those of a digit is one, also half of one beyond the BMP."""
     texts = ["\\u0e9𝄞", "\\u0e𝄞", "\\u006İ", "\\u006Ā", "\\uİİİİx", "\\u006😀", "\\u00😀1"]
     values = [f'{{"user":"{text}","tags":["{text}"],"whole":1}}'.encode() for text in texts]
     assert_decoded_as_by_from_json(spark, values, {})
 
 
-def test_what_begins_a_word_that_json_has_not(spark: Any) -> None:
+def test_invalid_json_literals_equal_from_json(spark: Any) -> None:
     """What is left of the fields depends on where Jackson goes on after the error."""
     words = [
         "\x7full",
@@ -133,7 +133,7 @@ def test_what_begins_a_word_that_json_has_not(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "dd/MM/yyyy", "yyyyMMdd", "MMyyyydd", "yyyy-MM-dd'1'"])
-def test_years_of_any_sign_with_a_pattern(spark: Any, pattern: str) -> None:
+def test_years_of_any_sign_with_a_pattern_equal_from_json(spark: Any, pattern: str) -> None:
     years = [
         "0000", "-0000", "+0000", "0001", "-0001", "-0044", "-44", "9999", "10000", "+10000", "-10000", "+2024",
         "+012345", "+5881580", "+5881581", "-5877641", "-5877642", "+999999999", "+1000000000", "+12345678901234567890",
@@ -167,7 +167,7 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in frame.orderBy("offset").collect()]
 
 
-def test_columns_of_the_values_beside_kafkas_own(spark: Any, log_dir: Path) -> None:
+def test_value_columns_are_selected_together_with_kafkas(spark: Any, log_dir: Path) -> None:
     schema = "id long, user string, offset long, nested struct<x: long>, key string"
     frame = load(spark, log_dir, schema, **{"value.format": "json"})
     assert rows(frame) == [
@@ -180,7 +180,7 @@ def test_columns_of_the_values_beside_kafkas_own(spark: Any, log_dir: Path) -> N
     ]
 
 
-def test_names_of_kafkas_columns_have_any_case_and_those_of_fields_their_own(spark: Any, log_dir: Path) -> None:
+def test_kafka_columns_are_case_insensitive_and_json_fields_case_sensitive(spark: Any, log_dir: Path) -> None:
     frame = load(spark, log_dir, "Offset long, User string, id long, KEY string", **{"value.format": "json"})
     assert frame.columns == ["Offset", "User", "id", "KEY"]
     assert frame.where("offset = 0").collect() == [(0, None, 1, '{"k":0}')]
@@ -188,7 +188,7 @@ def test_names_of_kafkas_columns_have_any_case_and_those_of_fields_their_own(spa
     assert struct.where("offset = 0").collect() == [(0, (1,))]
 
 
-def test_structs_keep_names_apart(spark: Any, log_dir: Path) -> None:
+def test_key_and_value_structs_keep_equal_names_apart(spark: Any, log_dir: Path) -> None:
     schema = "offset long, value struct<offset: int, id: int, _corrupt_record: string>, key struct<k: int>"
     frame = load(spark, log_dir, schema, **{"value.format": "json", "key.format": "json"})
     found = rows(frame)
@@ -197,7 +197,7 @@ def test_structs_keep_names_apart(spark: Any, log_dir: Path) -> None:
     assert [row[1] for row in found[2:5]] == [None, None, (None, None, VALUES[4])]
 
 
-def test_without_a_schema_of_the_users_own(spark: Any, log_dir: Path) -> None:
+def test_schema_is_taken_from_the_value_schema_option(spark: Any, log_dir: Path) -> None:
     frame = load(
         spark, log_dir, **{"value.format": "json", "value.schema": "id bigint, user string", "key.format": "string"}
     )
@@ -206,7 +206,7 @@ def test_without_a_schema_of_the_users_own(spark: Any, log_dir: Path) -> None:
     assert frame.where("value.id = 1").select("key", "value.user").collect() == [('{"k":0}', "a")]
 
 
-def test_a_bad_value_fails_or_is_left_out_by_mode(spark: Any, log_dir: Path) -> None:
+def test_malformed_value_fails_or_is_dropped_by_mode(spark: Any, log_dir: Path) -> None:
     schema = "id long, offset long"
     dropped = load(spark, log_dir, schema, mode="DROPMALFORMED", **{"value.format": "json"})
     assert [offset for _, offset in rows(dropped)] == [0, 2, 3, 5]
@@ -217,13 +217,13 @@ def test_a_bad_value_fails_or_is_left_out_by_mode(spark: Any, log_dir: Path) -> 
     assert len(rows(kept)) == len(VALUES)
 
 
-def test_only_what_is_wanted_is_checked(spark: Any, log_dir: Path) -> None:
+def test_only_selected_values_are_validated(spark: Any, log_dir: Path) -> None:
     frame = load(spark, log_dir, "user string, offset long", mode="DROPMALFORMED", **{"value.format": "json"})
     assert [offset for _, offset in rows(frame)] == [0, 1, 2, 3, 5]
     assert load(spark, log_dir, "offset long", mode="FAILFAST", **{"value.format": "json"}).count() == len(VALUES)
 
 
-def test_a_stream_decodes_too(spark: Any, log_dir: Path, tmp_path: Path) -> None:
+def test_stream_decodes_json(spark: Any, log_dir: Path, tmp_path: Path) -> None:
     reader = spark.readStream.format("kafkalog").option("subscribe", "orders").option("startingOffsets", "earliest")
     schema = "id long, offset long, nested struct<x: long>"
     stream = reader.option("value.format", "json").option("mode", "PERMISSIVE").schema(schema).load(str(log_dir))
@@ -236,7 +236,7 @@ def test_a_stream_decodes_too(spark: Any, log_dir: Path, tmp_path: Path) -> None
     assert len(found) == len(VALUES)
 
 
-def test_a_view_in_sql(spark: Any, log_dir: Path) -> None:
+def test_sql_view_decodes_json(spark: Any, log_dir: Path) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW typed_view (id BIGINT, user STRING) USING kafkalog OPTIONS "
         f"(path '{log_dir}', subscribe 'orders', `value.format` 'json')"
@@ -244,7 +244,7 @@ def test_a_view_in_sql(spark: Any, log_dir: Path) -> None:
     assert spark.sql("SELECT user FROM typed_view WHERE id = 1").collect() == [("a",)]
 
 
-def test_a_table_in_sql_with_columns_of_its_own(spark: Any, log_dir: Path) -> None:
+def test_sql_table_with_a_schema_decodes_json(spark: Any, log_dir: Path) -> None:
     spark.sql("CREATE TABLE typed_table (id BIGINT, user STRING) USING kafkalog")
     try:
         options = f"('path' = '{log_dir}', 'subscribe' = 'orders', 'value.format' = 'json')"
@@ -284,7 +284,7 @@ def test_a_table_in_sql_with_columns_of_its_own(spark: Any, log_dir: Path) -> No
         ("id long", {"value.format": "csv"}, "got 'csv'; Spark's from_csv reads the column `value`"),
     ],
 )
-def test_what_is_refused(
+def test_unsupported_schema_or_option_is_refused(
     spark: Any, log_dir: Path, schema: str | StructType | None, options: Mapping[str, str], line: str
 ) -> None:
     with fails() as failure:
@@ -299,7 +299,7 @@ def test_what_is_refused(
         ("csv", "got 'csv'; Spark's from_csv reads the column `value`, and to_csv makes it before a write"),
     ],
 )
-def test_what_is_not_written_says_what_writes_it(spark: Any, tmp_path: Path, name: str, line: str) -> None:
+def test_unsupported_write_format_names_the_alternative(spark: Any, tmp_path: Path, name: str, line: str) -> None:
     with fails() as failure:
         spark.range(1).write.format("kafkalog").mode("append").option("topic", "made").option(
             "value.format", name

@@ -1,4 +1,4 @@
-"""Stores over the server of the tests."""
+"""Stores over the tests' S3 server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.store.s3_server import S3Server
 
 
 def s3_options(server: S3Server, proxy: FaultProxy | None = None) -> dict[str, str]:
-    """What a user of that server would give."""
+    """Return the options that a user of that server sets."""
     return {
         "fs.s3a.access.key": server.access_key,
         "fs.s3a.secret.key": server.secret_key,

@@ -75,7 +75,7 @@ def ask(client: http.client.HTTPConnection, method: str, path: str, **given: Any
     return answer.status, answer.read()
 
 
-def test_what_it_passes_on_and_counts(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
+def test_proxy_forwards_and_counts_requests(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
     """Over one connection: the path as it was encoded, the host and other headers that are signed, and ranges."""
     assert ask(client, "GET", "/bucket/key%20%C3%B6") == (200, BODY)
     assert ask(client, "GET", "/bucket/key", headers={"Range": "bytes=10-19"}) == (206, BODY[10:20])
@@ -91,7 +91,7 @@ def test_what_it_passes_on_and_counts(proxy: FaultProxy, client: http.client.HTT
     assert (proxy.count(), proxy.sent) == (0, 0)
 
 
-def test_errors_of_object_stores(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
+def test_proxy_returns_the_errors_of_object_stores(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
     proxy.plan = at({0: Fault(FaultKind.INTERNAL_ERROR), 2: Fault(FaultKind.SLOW_DOWN), 3: Fault(FaultKind.SLOW_DOWN)})
     status, body = ask(client, "GET", "/b/k")
     assert (status, b"<Code>InternalError</Code>" in body) == (500, True)
@@ -102,7 +102,7 @@ def test_errors_of_object_stores(proxy: FaultProxy, client: http.client.HTTPConn
     assert [seen.status for seen in proxy.seen] == [500, 200, 503, 503]
 
 
-def test_a_connection_that_is_reset(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
+def test_proxy_resets_a_connection(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
     proxy.plan = at({0: Fault(FaultKind.RESET)})
     with pytest.raises(ConnectionResetError):
         ask(client, "GET", "/b/k")
@@ -111,7 +111,7 @@ def test_a_connection_that_is_reset(proxy: FaultProxy, client: http.client.HTTPC
 
 
 @pytest.mark.parametrize("size", [0, 1000])
-def test_an_answer_that_is_cut_short(proxy: FaultProxy, client: http.client.HTTPConnection, size: int) -> None:
+def test_proxy_truncates_a_response(proxy: FaultProxy, client: http.client.HTTPConnection, size: int) -> None:
     proxy.plan = at({0: Fault(FaultKind.TRUNCATE, size)})
     client.request("GET", "/b/k")
     with pytest.raises((ConnectionResetError, http.client.IncompleteRead)):
@@ -121,13 +121,13 @@ def test_an_answer_that_is_cut_short(proxy: FaultProxy, client: http.client.HTTP
     assert [seen.sent for seen in proxy.seen] == [size, len(BODY)]
 
 
-def test_an_answer_that_comes_later(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
+def test_proxy_delays_a_response(proxy: FaultProxy, client: http.client.HTTPConnection) -> None:
     proxy.plan = at({0: Fault(FaultKind.DELAY, seconds=0.01)})
     assert ask(client, "GET", "/b/k") == (200, BODY)
     assert proxy.seen[0].fault == Fault(FaultKind.DELAY, seconds=0.01)
 
 
-def test_random_faults_are_the_same_for_the_same_seed() -> None:
+def test_random_faults_are_equal_for_equal_seeds() -> None:
     requests = [Request(number, "GET", "/b/k", None) for number in range(300)]
     one, two = (at_random(7, 0.2, 20, kinds=list(FaultKind)) for _ in range(2))
     faults = [one(request) for request in requests]

@@ -62,11 +62,11 @@ def run(server: S3Server, *, first: bool) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_forks_read_with_clients_of_their_own(s3: S3Server) -> None:
+def test_forked_processes_create_their_own_clients(s3: S3Server) -> None:
     assert run(s3, first=False) == ["child 3000000 True 1", "other 3000000 True 1", "parent 3000000 True 1"]
 
 
-def test_a_fork_of_a_process_that_has_read_is_told_instead_of_waiting_for_ever(s3: S3Server) -> None:
+def test_fork_after_a_read_raises_instead_of_hanging(s3: S3Server) -> None:
     parent, child, other = run(s3, first=True)
     assert parent == "parent 3000000 True 1"
     assert child.startswith("child this process is a fork of one that has sent requests to an object store")

@@ -57,7 +57,7 @@ def answered(status: int, code: str = "") -> Exception:
         (418, "", errno.EIO, "minio:9000 refuses the request (status 418)"),
     ],
 )
-def test_answers_that_trying_again_does_not_change(status: int, code: str, number: int, said: str) -> None:
+def test_permanent_responses_are_classified_as_not_transient(status: int, code: str, number: int, said: str) -> None:
     failure = failure_of(answered(status, code), PLACEHOLDERS)
     assert (failure.errno, failure.transient, failure.answered) == (number, False, True)
     assert said in failure.sentence
@@ -76,20 +76,20 @@ def test_answers_that_trying_again_does_not_change(status: int, code: str, numbe
         answered(200, "SlowDown"),
     ],
 )
-def test_answers_that_may_pass(error: Exception) -> None:
+def test_overload_responses_are_classified_as_transient(error: Exception) -> None:
     failure = failure_of(error, PLACEHOLDERS)
     assert (failure.transient, failure.answered) == (True, True)
     assert "overloaded or failing" in failure.sentence
 
 
 @pytest.mark.parametrize("kind", ["Connect", "Request", "Timeout", "Interrupted", "Decode", "Unknown"])
-def test_what_happens_on_the_way_may_pass(kind: str) -> None:
+def test_network_failures_are_classified_as_transient(kind: str) -> None:
     failure = failure_of(Exception(f"error sending request\n\nDebug source: HttpError {{ kind: {kind},"), PLACEHOLDERS)
     assert (failure.transient, failure.answered) == (True, False)
     assert "minio:9000" in failure.sentence
 
 
-def test_other_errors_of_the_library() -> None:
+def test_other_library_errors_have_a_clear_message() -> None:
     bare = "Received redirect without LOCATION, this normally indicates an incorrectly configured region"
     assert "another region" in failure_of(Exception(bare), PLACEHOLDERS).sentence
     no_role = "Error performing PUT http://169.254.169.254/latest/api/token in 1s - HTTP error: kind: Connect"
@@ -103,7 +103,7 @@ def test_other_errors_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
-def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
+def test_advice_names_the_store_of_the_request(vendor: str, advice: str) -> None:
     sentence = failure_of(answered(401), placeholders_for("b", "", vendor)).sentence
     assert advice in sentence
     assert "fs.s3a" not in sentence
@@ -141,7 +141,7 @@ CANARIES = {
     ],
     ids=["access key", "secret key", "session token", "endpoint", "region"],
 )
-def test_wrong_settings_have_a_sentence_each(s3: S3Server, more: dict[str, str], kind: Any, said: str) -> None:
+def test_each_wrong_setting_has_its_own_message(s3: S3Server, more: dict[str, str], kind: Any, said: str) -> None:
     if not s3.serves_files:
         pytest.skip("moto takes any credentials")
     more = {name: value.format(closed=kept_port(s3)) for name, value in more.items()}
@@ -160,13 +160,13 @@ def expect_no_canary(error: BaseException) -> None:
     assert error.__context__ is None, "what the library said would be printed above it"
 
 
-def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
+def test_missing_bucket_is_reported(s3: S3Server) -> None:
     for read in ways_to_read(s3_store(s3, bucket="no-such-bucket")):
         with pytest.raises(FileNotFoundError, match=r"there is no bucket no-such-bucket at 127\.0\.0\.1"):
             read()
 
 
-def test_no_credentials_anywhere(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_credentials_are_reported(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -177,7 +177,7 @@ def test_no_credentials_anywhere(s3: S3Server, monkeypatch: pytest.MonkeyPatch, 
         store.list("s3://tier/errors")
 
 
-def test_credentials_of_the_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_read_from_the_environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
     store = ObjectStore("s3", "tier", StorageOptions.of({"fs.s3a.endpoint": s3.endpoint}))
@@ -196,7 +196,7 @@ def profile(folder: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Stor
     return StorageOptions.of({"fs.s3a.endpoint": s3.endpoint, "storage.profile": "ours"})
 
 
-def test_a_profile(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_credentials_are_read_from_a_profile(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store = ObjectStore("s3", "tier", profile(tmp_path, s3, monkeypatch))
     assert not store.exists("s3://tier/no-such-place")
     monkeypatch.setenv("AWS_PROFILE", "ours")
@@ -204,7 +204,7 @@ def test_a_profile(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert not by_environment.exists("s3://tier/no-such-place")
 
 
-def test_a_profile_that_is_not_there(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_profile_is_reported(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     profile(tmp_path, s3, monkeypatch)
     options = StorageOptions.of({"fs.s3a.endpoint": s3.endpoint, "storage.profile": "other"})
     with pytest.raises(OptionError, match="the AWS profile other cannot be used"):
@@ -224,7 +224,7 @@ def test_anonymous_requests_are_not_signed(s3: S3Server, proxy: FaultProxy) -> N
         assert not store.exists("s3://tier/no-such-place")
 
 
-def test_an_http_endpoint_that_nobody_allowed(s3: S3Server) -> None:
+def test_http_endpoint_without_permission_is_refused(s3: S3Server) -> None:
     store = s3_store(s3, more={"storage.allow_http": "false"})
     with pytest.raises(OSError, match=r"storage\.allow_http") as caught:
         store.list("s3://tier/x")
@@ -232,7 +232,7 @@ def test_an_http_endpoint_that_nobody_allowed(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.SLOW_DOWN, FaultKind.INTERNAL_ERROR, FaultKind.RESET, FaultKind.TRUNCATE])
-def test_what_may_pass_is_tried_again_and_then_reported(s3: S3Server, proxy: FaultProxy, kind: FaultKind) -> None:
+def test_transient_failure_is_retried_and_then_reported(s3: S3Server, proxy: FaultProxy, kind: FaultKind) -> None:
     s3_store(s3).put("s3://tier/errors/1.log", b"1" * 100_000)
     patient = s3_store(s3, proxy)
     facts = patient.list("s3://tier/errors").files["1.log"]
@@ -248,7 +248,7 @@ def test_what_may_pass_is_tried_again_and_then_reported(s3: S3Server, proxy: Fau
     expect_no_canary(caught.value)
 
 
-def test_nothing_is_logged(s3: S3Server, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_logged(s3: S3Server, proxy: FaultProxy, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     store = ObjectStore("s3", "tier", StorageOptions.of({**s3_options(s3, proxy), **CANARIES}))
     with ThreadPoolExecutor(1) as threads:

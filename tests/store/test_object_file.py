@@ -66,7 +66,7 @@ def settle(shared: ReadAhead) -> None:
     shared._threads.shutdown(wait=True)
 
 
-def test_a_small_announced_file_is_one_request() -> None:
+def test_small_announced_file_is_one_request() -> None:
     origin = Origin(DATA[:20_000])
     file = origin.file()
     file.expect(0, 20_000)
@@ -85,7 +85,7 @@ def test_announced_bytes_come_in_few_large_requests_and_nothing_after_them_is_fe
     assert len(origin.asked) == 5  # 2, 4, 8, 8 and the rest
 
 
-def test_several_requests_are_on_their_way_at_once(shared: ReadAhead) -> None:
+def test_several_requests_are_in_flight_at_once(shared: ReadAhead) -> None:
     """Two from the start; IN_FLIGHT once the reader has shown that it reads on."""
     together = threading.Barrier(2, timeout=60)
     data = bytes(100 * MB)
@@ -105,7 +105,7 @@ def test_several_requests_are_on_their_way_at_once(shared: ReadAhead) -> None:
     assert len([begin for begin, _ in asked if begin >= reading]) == IN_FLIGHT
 
 
-def test_reads_of_headers_around_one_place_are_one_request() -> None:
+def test_nearby_header_reads_are_one_request() -> None:
     origin = Origin()
     file = origin.file()
     for position in (5 * MB, 5 * MB + 61, 5 * MB + 40_000, 5 * MB + 100_000, 5 * MB + 61):
@@ -113,7 +113,7 @@ def test_reads_of_headers_around_one_place_are_one_request() -> None:
     assert origin.asked == [(5 * MB, 5 * MB + PIECE)]
 
 
-def test_the_end_of_a_file_is_one_request() -> None:
+def test_end_of_a_file_is_one_request() -> None:
     origin = Origin()
     file = origin.file()
     for back in (100, 61, 5_000, 120_000, 1):
@@ -121,7 +121,7 @@ def test_the_end_of_a_file_is_one_request() -> None:
     assert origin.asked == [(len(DATA) - PIECE, len(DATA))]
 
 
-def test_a_walk_from_header_to_header_needs_fewer_and_fewer_requests() -> None:
+def test_sequential_header_reads_need_fewer_and_fewer_requests() -> None:
     """40 MB of batches of 16 kB: 2,560 headers."""
     origin = Origin()
     file = origin.file()
@@ -130,7 +130,7 @@ def test_a_walk_from_header_to_header_needs_fewer_and_fewer_requests() -> None:
     assert len(origin.asked) <= 12
 
 
-def test_what_small_reads_fetched_is_not_fetched_again() -> None:
+def test_bytes_fetched_by_small_reads_are_not_fetched_again() -> None:
     origin = Origin()
     file = origin.file()
     file.read(0, 61)
@@ -145,7 +145,7 @@ def test_what_small_reads_fetched_is_not_fetched_again() -> None:
     assert again.asked == [(0, 100_000)]
 
 
-def test_a_look_ahead_and_back_does_not_disturb_what_is_announced() -> None:
+def test_seek_ahead_and_back_does_not_disturb_announced_ranges() -> None:
     origin = Origin()
     file = origin.file()
     file.expect(0, 40 * MB)
@@ -157,7 +157,7 @@ def test_a_look_ahead_and_back_does_not_disturb_what_is_announced() -> None:
     assert fetched <= 40 * MB + PIECE
 
 
-def test_a_jump_forward_skips_what_lies_between() -> None:
+def test_seek_forward_skips_the_bytes_in_between() -> None:
     origin = Origin()
     file = origin.file()
     file.expect(0, 40 * MB)
@@ -166,7 +166,7 @@ def test_a_jump_forward_skips_what_lies_between() -> None:
     assert sum(end - begin for begin, end in origin.asked) < 25 * MB
 
 
-def test_a_large_read_that_nobody_announced() -> None:
+def test_large_unannounced_read_is_fetched() -> None:
     origin = Origin()
     file = origin.file()
     assert file.read(3, 20 * MB) == DATA[3 : 20 * MB + 3]
@@ -175,7 +175,7 @@ def test_a_large_read_that_nobody_announced() -> None:
 
 
 @pytest.mark.parametrize("align", [1000, 65_536, 4 * MB, 100 * MB])
-def test_blocks_of_chunks_begin_and_end_where_chunks_do(align: int) -> None:
+def test_blocks_of_chunked_objects_are_aligned_to_chunks(align: int) -> None:
     origin = Origin()
     file = origin.file(align)
     source = random.Random(align)
@@ -188,7 +188,7 @@ def test_blocks_of_chunks_begin_and_end_where_chunks_do(align: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_order_of_reads_gives_the_bytes(seed: int, shared: ReadAhead) -> None:
+def test_reads_in_any_order_return_the_right_bytes(seed: int, shared: ReadAhead) -> None:
     source = random.Random(seed)
     origin = Origin(DATA[: source.choice([1, 61, 100_000, 3 * MB, len(DATA)])])
     size = len(origin.data)
@@ -213,7 +213,7 @@ def test_any_order_of_reads_gives_the_bytes(seed: int, shared: ReadAhead) -> Non
     assert shared.left == WORKER_BYTES
 
 
-def test_memory_is_bounded_for_a_file_and_for_all(shared: ReadAhead) -> None:
+def test_memory_is_bounded_per_file_and_in_total(shared: ReadAhead) -> None:
     shared.left = 100 * MB
     files = [Origin().file() for _ in range(8)]
     lowest = 100 * MB
@@ -232,7 +232,7 @@ def test_memory_is_bounded_for_a_file_and_for_all(shared: ReadAhead) -> None:
     assert shared.left == 100 * MB
 
 
-def test_closing_forgets_what_is_being_fetched(shared: ReadAhead) -> None:
+def test_close_discards_fetches_in_flight(shared: ReadAhead) -> None:
     origin = Origin()
     origin.gate.clear()
     file = origin.file()
@@ -246,7 +246,7 @@ def test_closing_forgets_what_is_being_fetched(shared: ReadAhead) -> None:
         file.read(0, 1)
 
 
-def test_a_file_that_nobody_closed_gives_its_memory_back(shared: ReadAhead) -> None:
+def test_unclosed_file_releases_its_memory(shared: ReadAhead) -> None:
     file = Origin().file()
     file.expect(0, 40 * MB)
     file.read(0, 10)
@@ -255,7 +255,7 @@ def test_a_file_that_nobody_closed_gives_its_memory_back(shared: ReadAhead) -> N
     assert shared.left == WORKER_BYTES
 
 
-def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
+def test_failed_fetch_is_raised_when_its_bytes_are_read() -> None:
     origin = Origin()
     file = origin.file()
     origin.failing = FileNotFoundError(2, "replaced", "s3://b/k")
@@ -271,7 +271,7 @@ def test_threads_and_budget_belong_to_one_process() -> None:
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])
-def test_a_budget_is_not_overdrawn_unless_it_must(take: Callable[[ReadAhead], bool]) -> None:
+def test_budget_is_exceeded_only_when_unavoidable(take: Callable[[ReadAhead], bool]) -> None:
     budget = ReadAhead(10)
     assert not take(budget)
     assert budget.take(11, must=True)

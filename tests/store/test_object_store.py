@@ -46,7 +46,7 @@ def store(s3: S3Server, proxy: FaultProxy) -> Iterator[ObjectStore]:
     assert (counts.list, counts.get, counts.head) == tuple(proxy.count(kind) for kind in ("LIST", "GET", "HEAD"))
 
 
-def test_a_listed_segment_is_read_with_one_request_for_each_block(
+def test_listed_segment_is_read_with_one_request_per_block(
     store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     writer.put(f"{top}/0.log", DATA)
@@ -63,7 +63,7 @@ def test_a_listed_segment_is_read_with_one_request_for_each_block(
     assert proxy.sent - len(DATA) < 2000, "but for the listing"
 
 
-def test_what_planning_asks_of_a_segment_is_one_request(
+def test_planning_reads_a_segment_with_one_request(
     store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     writer.put(f"{top}/0.log", DATA)
@@ -76,7 +76,9 @@ def test_what_planning_asks_of_a_segment_is_one_request(
     assert proxy.seen[-1].sent == PIECE
 
 
-def test_small_objects_are_one_request(store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str) -> None:
+def test_small_object_is_read_with_one_request(
+    store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
+) -> None:
     writer.put(f"{top}/0.index", DATA[:20_000])
     facts = store.list(top).files["0.index"]
     file = store.open(f"{top}/0.index", facts)
@@ -87,7 +89,7 @@ def test_small_objects_are_one_request(store: ObjectStore, proxy: FaultProxy, wr
     assert (proxy.count("GET"), proxy.count("HEAD")) == (3, 0)
 
 
-def test_a_directory_of_many_objects_is_listed_page_by_page(
+def test_directory_of_many_objects_is_listed_page_by_page(
     s3: S3Server, store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     names = [f"{number:020d}.log" for number in range(2300)]
@@ -109,7 +111,9 @@ def test_a_directory_of_many_objects_is_listed_page_by_page(
     assert proxy.count() == 6
 
 
-def test_objects_that_stand_for_directories(store: ObjectStore, s3: S3Server, writer: ObjectStore, top: str) -> None:
+def test_directory_marker_objects_are_listed_as_directories(
+    store: ObjectStore, s3: S3Server, writer: ObjectStore, top: str
+) -> None:
     """Consoles and Hadoop make an empty object of the directory's name with a slash at its end."""
     for path in (f"{top}/orders-0", f"{top}/orders-0/sub"):
         s3.file_system().create_dir(path.removeprefix("s3://"))
@@ -121,7 +125,7 @@ def test_objects_that_stand_for_directories(store: ObjectStore, s3: S3Server, wr
     assert store.exists(f"{top}/orders-0/sub")
 
 
-def test_a_bucket_that_is_empty_is_a_directory(s3: S3Server) -> None:
+def test_empty_bucket_is_a_directory(s3: S3Server) -> None:
     s3.make_bucket("empty-one")
     store = s3_store(s3, bucket="empty-one")
     assert store.list("s3://empty-one").names == []
@@ -130,7 +134,7 @@ def test_a_bucket_that_is_empty_is_a_directory(s3: S3Server) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["etag", "size alone"])
-def test_an_object_replaced_while_it_is_read(
+def test_object_replaced_during_a_read_raises_an_error(
     store: ObjectStore, writer: ObjectStore, top: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_file, "FIRST_BLOCK", MB)
@@ -148,7 +152,7 @@ def test_an_object_replaced_while_it_is_read(
             file.read(block, 100)
 
 
-def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: ObjectStore, top: str) -> None:
+def test_object_deleted_during_a_read_raises_an_error(store: ObjectStore, writer: ObjectStore, top: str) -> None:
     writer.put(f"{top}/0.log", DATA)
     file = store.open(f"{top}/0.log", store.list(top).files["0.log"])
     assert file.read(0, 100) == DATA[:100]
@@ -162,7 +166,7 @@ def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: Ob
         file.read_into(5 * MB, memoryview(bytearray(MB)))
 
 
-def test_a_store_without_etags_has_versions_by_the_second() -> None:
+def test_store_without_etags_uses_modification_times_as_versions() -> None:
     """A listing gives milliseconds, the header Last-Modified of a GET seconds."""
     listed = {"size": 5, "e_tag": None, "last_modified": datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)}
     got = {"size": 5, "e_tag": None, "last_modified": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
@@ -176,7 +180,7 @@ def test_clients_are_shared_within_a_process(s3: S3Server) -> None:
     assert s3_store(s3).client is not s3_store(s3, more={"storage.max_retries": "3"}).client
 
 
-def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectStore, top: str) -> None:
+def test_request_counts_cover_all_buckets(s3: S3Server, writer: ObjectStore, top: str) -> None:
     before = all_counts()
     writer.put(f"{top}/a", b"123")
     assert s3_store(s3, more={"storage.max_retries": "4"}).read_all(f"{top}/a", 9) == b"123"
@@ -185,7 +189,7 @@ def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectStore, top: 
     assert str(difference) == "1 GET, 1 PUT; 3 bytes read, 3 written"
 
 
-def test_files_below_a_served_directory(s3: S3Server, store: ObjectStore) -> None:
+def test_files_below_a_served_directory_are_objects(s3: S3Server, store: ObjectStore) -> None:
     """As golden trees are served: copied, without attributes that the server has made."""
     if not s3.serves_files:
         pytest.skip("moto keeps its objects in memory")

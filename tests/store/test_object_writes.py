@@ -30,7 +30,7 @@ def writer(s3: S3Server, proxy: FaultProxy) -> ObjectStore:
     return s3_store(s3, proxy)
 
 
-def test_objects_are_written_whole(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
+def test_put_replaces_the_whole_object(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
     writer.put(f"{top}/a", FIRST)
     writer.put(f"{top}/a", SECOND)
     writer.put(f"{top}/empty", b"")
@@ -41,7 +41,7 @@ def test_objects_are_written_whole(writer: ObjectStore, proxy: FaultProxy, top: 
     assert proxy.count("PUT") == 3
 
 
-def test_large_objects_come_in_parts(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
+def test_large_objects_are_uploaded_in_parts(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
     data = random.Random(3).randbytes(2 * PART + 5)
     writer.exists(top)  # a store that has answered is one whose failing parts alone are sent again
     number = proxy.count()
@@ -53,14 +53,14 @@ def test_large_objects_come_in_parts(writer: ObjectStore, proxy: FaultProxy, top
     assert writer.counts().put == 5
 
 
-def test_only_the_first_writer_makes_an_object(writer: ObjectStore, top: str) -> None:
+def test_put_if_absent_succeeds_only_for_the_first_writer(writer: ObjectStore, top: str) -> None:
     assert writer.put_if_absent(f"{top}/commit", FIRST) is True
     assert writer.put_if_absent(f"{top}/commit", SECOND) is False
     assert writer.put_if_absent(f"{top}/commit", FIRST) is False, "the same bytes by another writer"
     assert writer.read_all(f"{top}/commit", 100) == FIRST
 
 
-def test_of_many_writers_at_once_one_wins(s3: S3Server, top: str) -> None:
+def test_put_if_absent_by_concurrent_writers_succeeds_once(s3: S3Server, top: str) -> None:
     writer = s3_store(s3)
     for attempt in range(5):
         path = f"{top}/commit-{attempt}"
@@ -71,7 +71,7 @@ def test_of_many_writers_at_once_one_wins(s3: S3Server, top: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.INTERNAL_ERROR, FaultKind.RESET])
-def test_a_put_that_failed_is_sent_again(writer: ObjectStore, proxy: FaultProxy, top: str, kind: FaultKind) -> None:
+def test_failed_put_is_retried(writer: ObjectStore, proxy: FaultProxy, top: str, kind: FaultKind) -> None:
     proxy.plan = at({0: Fault(kind)})
     assert writer.put_if_absent(f"{top}/commit", FIRST) is True
     assert proxy.count("PUT") == 2
@@ -100,19 +100,21 @@ def test_put_whose_response_was_lost_is_resolved_by_reading(
     assert writer.read_all(f"{top}/commit", 100) == (FIRST if mine else SECOND)
 
 
-def test_a_store_that_keeps_the_promise(writer: ObjectStore, top: str) -> None:
+def test_store_with_conditional_puts_is_accepted(writer: ObjectStore, top: str) -> None:
     writer.expect_conditional_put(top)
     assert not writer.exists(top), "nothing is left behind"
 
 
-def test_a_store_without_conditional_puts_is_refused(gs: ObjectStore) -> None:
+def test_store_without_conditional_puts_is_refused(gs: ObjectStore) -> None:
     """The second put is answered as if it had been the first."""
     with pytest.raises(OSError, match="ignores If-None-Match"):
         gs.expect_conditional_put("gs://tier/conditional")
     assert not gs.exists("gs://tier/conditional")
 
 
-def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_rejects_conditional_puts_is_refused(
+    s3: S3Server, top: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = s3_store(s3, more={"storage.max_retries": "7"})
 
     def refusing(self: ObjectClient, path: str, call: Callable, **more: object) -> object:
@@ -130,7 +132,7 @@ def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypat
         writer.put_if_absent(f"{top}/commit", FIRST)
 
 
-def test_deleting(writer: ObjectStore, top: str) -> None:
+def test_delete_removes_objects_and_ignores_missing_ones(writer: ObjectStore, top: str) -> None:
     paths = [f"{top}/{number}" for number in range(5)]
     for path in paths:
         writer.put(path, b"x")

@@ -24,7 +24,7 @@ class Odd(Exception):
         (Odd("CANARY"), OSError, r"fails \(Odd\)"),
     ],
 )
-def test_every_error_is_an_oserror_with_a_sentence(raised: Exception, kind: type[OSError], said: str) -> None:
+def test_library_errors_become_oserrors_with_a_message(raised: Exception, kind: type[OSError], said: str) -> None:
     def call() -> None:
         raise raised
 

@@ -51,7 +51,7 @@ def test_few_random_faults_are_retried(s3: S3Server, proxy: FaultProxy) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [2, 3, 4])
-def test_many_faults_in_one_read(s3: S3Server, proxy: FaultProxy, seed: int) -> None:
+def test_many_random_faults_give_the_bytes_or_an_error(s3: S3Server, proxy: FaultProxy, seed: int) -> None:
     read_through(s3, proxy, seed, 0.5, 200)
     faults = [seen.fault for seen in proxy.seen if seen.fault]
     assert len(faults) == 200
@@ -60,7 +60,7 @@ def test_many_faults_in_one_read(s3: S3Server, proxy: FaultProxy, seed: int) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_store_that_always_fails_ends_in_an_error(s3: S3Server, proxy: FaultProxy) -> None:
+def test_store_that_always_fails_raises_an_error(s3: S3Server, proxy: FaultProxy) -> None:
     with pytest.raises(OSError, match=r"127\.0\.0\.1.*\(4 tries\)") as caught:
         read_through(s3, proxy, 8, 1.0, 10_000, **{"storage.max_retries": "3"})
     assert caught.value.filename in (PATH, "s3://tier/faults")

@@ -27,7 +27,7 @@ def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: fl
     return found
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_backoff_doubles_up_to_the_maximum() -> None:
     found = waits(BUSY, RetryPolicy(11, 120))
     assert found[:4] == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT, 8 * FIRST_WAIT]
     assert (len(found), found[-1]) == (10, LONGEST_WAIT)
@@ -35,25 +35,25 @@ def test_waits_double_up_to_the_longest() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 1.0, 30.0])
-def test_no_try_begins_after_the_time_is_up(seconds: float) -> None:
+def test_no_retry_starts_after_the_deadline(seconds: float) -> None:
     found = waits(BUSY, RetryPolicy(1000, seconds))
     assert sum(found) < max(seconds, 1e-9)
     assert sum(found) + 2 * LONGEST_WAIT > seconds
 
 
-def test_what_cannot_get_better_is_not_tried_again() -> None:
+def test_permanent_failure_is_not_retried() -> None:
     assert waits(Failure(errno.EACCES, "denied"), RetryPolicy()) == []
     assert waits(BUSY, RetryPolicy(1, 100)) == []
 
 
-def test_a_store_that_never_answered_is_given_up_soon() -> None:
+def test_store_that_never_responded_is_given_up_early() -> None:
     assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == INITIAL_CONNECT_TRIES - 1
     assert len(waits(UNREACHABLE, RetryPolicy(), known=True)) == 10
     assert len(waits(BUSY, RetryPolicy(), known=False)) == 10, "busy is an answer"
 
 
 @pytest.mark.parametrize("answers", [0, 1])
-def test_an_answer_makes_it_known(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
+def test_store_that_responded_once_is_retried_when_unreachable(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
     """A store that has answered once is tried on when it cannot be reached afterwards, also in the same request."""
     monkeypatch.setattr(object_client, "_process_of_library", None)
     client = ObjectClient("s3a", "bucket", StorageOptions())

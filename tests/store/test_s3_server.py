@@ -43,7 +43,7 @@ def test_files_of_the_directory_are_objects(server: S3Server) -> None:
         assert source.read() == b"a log"
 
 
-def test_signatures_hold_through_the_proxy_and_requests_are_counted(server: S3Server) -> None:
+def test_signed_requests_pass_the_proxy_and_are_counted(server: S3Server) -> None:
     with FaultProxy(server.endpoint) as proxy:
         files = server.file_system(proxy.endpoint)
         with files.open_input_file("tier/some/key ö-1.log") as source:
@@ -55,7 +55,7 @@ def test_signatures_hold_through_the_proxy_and_requests_are_counted(server: S3Se
         assert "LIST" in [one.operation for one in proxy.seen]
 
 
-def test_a_client_that_repeats_its_requests_comes_through(server: S3Server) -> None:
+def test_client_that_retries_succeeds_despite_faults(server: S3Server) -> None:
     with FaultProxy(server.endpoint) as proxy:
         files = server.file_system(proxy.endpoint)
         with files.open_input_file("tier/some/key ö-1.log") as source:

@@ -31,7 +31,7 @@ class Listings:
         return list(self.listings[min(self.calls, len(self.listings)) - 1])
 
 
-def test_a_directory_that_nobody_changes_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / A).touch()
     old = time.time() - 10
     os.utime(tmp_path, (old, old))
@@ -40,25 +40,29 @@ def test_a_directory_that_nobody_changes_is_listed_once(tmp_path: Path, monkeypa
     assert listings.calls == 1
 
 
-def test_a_file_that_was_renamed_while_it_was_listed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_renamed_during_a_listing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its old name nor its new one is in the first listing."""
     listings = Listings(monkeypatch, tmp_path, [[A, C], [A, B, C]])
     assert stable_listing(str(tmp_path)) == [A, B, C]
     assert listings.calls == 3
 
 
-def test_deleted_files_do_not_keep_a_listing_from_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_files_do_not_cause_another_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listings = Listings(monkeypatch, tmp_path, [[A, f"{B}.deleted"], [A]])
     assert A in stable_listing(str(tmp_path))
     assert listings.calls == 2
 
 
-def test_a_directory_that_never_settles_is_listed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_always_changes_is_listed_after_a_bounded_number_of_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Listings(monkeypatch, tmp_path, ([A] if turn % 2 else [A, B] for turn in range(1000)))
     assert A in stable_listing(str(tmp_path))
 
 
-def test_a_partition_is_listed_like_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_log_lists_segments_until_the_listing_settles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in (A, B, C):
         (tmp_path / name).touch()
     Listings(monkeypatch, tmp_path, [[A, C], [A, B, C]])
@@ -66,6 +70,6 @@ def test_a_partition_is_listed_like_that(tmp_path: Path, monkeypatch: pytest.Mon
     assert [segment.base_offset for segment in log.segments] == [0, 100, 200]
 
 
-def test_a_directory_that_has_gone_is_an_error(tmp_path: Path) -> None:
+def test_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         stable_listing(str(tmp_path / "none"))

@@ -35,12 +35,12 @@ def s3(given: dict[str, str], bucket: str = "b") -> dict[str, str]:
     return shown(StorageOptions.of(given).for_s3(bucket))
 
 
-def test_nothing_said_leaves_everything_to_the_default_chain() -> None:
+def test_no_options_leave_credentials_to_the_default_chain() -> None:
     assert StorageOptions.of({"startingOffsets": "earliest"}) == StorageOptions()
     assert s3({}) == {}
 
 
-def test_names_of_hadoop() -> None:
+def test_hadoop_option_names_are_translated() -> None:
     given = {
         "fs.s3a.access.key": "K",
         "fs.s3a.secret.key": "S",
@@ -81,7 +81,7 @@ def test_names_of_hadoop() -> None:
         ),
     ],
 )
-def test_endpoints(given: dict[str, str], endpoint: str) -> None:
+def test_endpoint_option_becomes_a_url(given: dict[str, str], endpoint: str) -> None:
     assert s3(given)["endpoint"] == endpoint
 
 
@@ -104,11 +104,11 @@ def test_endpoints(given: dict[str, str], endpoint: str) -> None:
         ({"fs.s3a.endpoint": "s3.example.com"}, {"endpoint": "https://s3.example.com"}),
     ],
 )
-def test_endpoints_of_aws_say_the_region(given: dict[str, str], expected: dict[str, str]) -> None:
+def test_region_is_taken_from_an_aws_endpoint(given: dict[str, str], expected: dict[str, str]) -> None:
     assert s3(given) == expected
 
 
-def test_the_more_particular_takes_precedence() -> None:
+def test_more_specific_option_takes_precedence() -> None:
     given = {
         "spark.hadoop.fs.s3a.endpoint": "of-spark",
         "spark.hadoop.fs.s3a.endpoint.region": "r1",
@@ -134,7 +134,7 @@ def test_the_more_particular_takes_precedence() -> None:
         ("", None),
     ],
 )
-def test_credential_providers_that_mean_the_same_here(providers: str, skip: str | None) -> None:
+def test_supported_hadoop_credential_providers_are_accepted(providers: str, skip: str | None) -> None:
     assert s3({"fs.s3a.aws.credentials.provider": providers}).get("skip_signature") == skip
 
 
@@ -156,7 +156,7 @@ def test_credential_providers_that_mean_the_same_here(providers: str, skip: str 
         ({"fs.s3a.access.key": "CANARY"}, "fs.s3a.access.key is given without fs.s3a.secret.key"),
     ],
 )
-def test_what_is_refused(given: dict[str, str], said: str) -> None:
+def test_unsupported_options_are_refused_without_their_values(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError) as caught:
         StorageOptions.of(given)
     assert said in str(caught.value)
@@ -178,13 +178,13 @@ def test_what_is_refused(given: dict[str, str], said: str) -> None:
         ("c@acc.dfs.core.windows.net", {"endpoint": "http://h"}, {"account_name": "acc", "endpoint": "http://h"}),
     ],
 )
-def test_accounts_of_azure(bucket: str, given: dict[str, str], expected: dict[str, str]) -> None:
+def test_azure_account_is_taken_from_the_url(bucket: str, given: dict[str, str], expected: dict[str, str]) -> None:
     config = dict(given)
     assert _azure_container(bucket, config) == "c"
     assert config == expected
 
 
-def test_a_container_without_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_container_without_an_account_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(OptionError, match=r"no account; write abfss://c@ACCOUNT.*storage\.account_name"):
         client_of("az", "c", StorageOptions().for_gcs_or_azure(AZURE_NAMES), RetryPolicy())
@@ -196,7 +196,7 @@ def test_retry_options_set_tries_and_seconds() -> None:
     assert given.for_s3("b").retry == given.for_gcs_or_azure(GCS_NAMES).retry == RetryPolicy(3, 1.5)
 
 
-def test_names_are_the_librarys() -> None:
+def test_every_translated_name_is_known_to_the_library() -> None:
     """Each one, with and without the vendor's prefix, is one that the installed library takes."""
     store = import_obstore_store()
     values = {"application_credentials": None, "service_account": None, "service_account_key": None}
@@ -222,7 +222,7 @@ def test_names_are_the_librarys() -> None:
     assert not known(store.S3Store, "no_such_key", "b"), "this test can fail"
 
 
-def test_the_documentation_names_what_is_ours() -> None:
+def test_documentation_lists_our_own_options() -> None:
     text = (Path(__file__).parents[2] / "docs" / "object_storage.md").read_text(encoding="utf-8")
     for name in (*HADOOP_NAMES, *(f"storage.{name}" for name in OUR_NAMES)):
         assert f"`{name}`" in text, name
@@ -230,7 +230,7 @@ def test_the_documentation_names_what_is_ours() -> None:
     assert f"`storage.retry_timeout` ({RETRY_TIMEOUT:.0f} s)" in text
 
 
-def test_aliases() -> None:
+def test_option_aliases_are_resolved() -> None:
     assert obstore_name("aws_access_key_id") == "access_key_id"
     assert obstore_name("AWS_Session_Token") == obstore_name("aws_token") == "session_token"
     assert obstore_name("azure_storage_account_key") == "account_key"
@@ -239,7 +239,7 @@ def test_aliases() -> None:
     assert all(obstore_name(name) == name for name in OBSTORE_NAMES)
 
 
-def test_which_options_are_about_storage() -> None:
+def test_storage_options_are_recognized_by_name() -> None:
     for name in ("fs.s3a.access.key", "FS.S3A.endpoint", "spark.hadoop.fs.s3a.x", "storage.region", "storage.typo"):
         assert is_storage_option(name)
     for name in ("startingOffsets", "spark.hadoop.fs.gs.x", "fs.defaultFS", "kafka.bootstrap.servers"):
@@ -264,7 +264,7 @@ SECRETS = {
 }
 
 
-def test_secrets_are_in_no_repr() -> None:
+def test_secrets_are_absent_from_repr() -> None:
     options = StorageOptions.of(SECRETS)
     for text in (repr(options), str(options), f"{options}", repr([options]), repr(options.for_s3("b")),
                  repr(options.for_gcs_or_azure(AZURE_NAMES)), repr(options.values)):  # fmt: skip
@@ -273,7 +273,7 @@ def test_secrets_are_in_no_repr() -> None:
     assert "storage.account_key=***" in repr(options)
 
 
-def test_pickles_carry_them_and_equality_sees_them() -> None:
+def test_secrets_survive_pickling_and_count_for_equality() -> None:
     options = StorageOptions.of(SECRETS)
     copy = pickle.loads(pickle.dumps(options))
     assert copy == options
@@ -282,7 +282,7 @@ def test_pickles_carry_them_and_equality_sees_them() -> None:
     assert StorageOptions.of({**SECRETS, "fs.s3a.secret.key": "other"}) != options
 
 
-def test_a_client_that_cannot_be_made_names_options_and_no_values() -> None:
+def test_client_creation_error_names_options_without_values() -> None:
     options = StorageOptions.of({"storage.timeout": "CANARY", "storage.region": "x"})
     with pytest.raises(OptionError) as caught:
         client_of("s3", "b", options.for_s3("b"), RetryPolicy())
@@ -292,6 +292,6 @@ def test_a_client_that_cannot_be_made_names_options_and_no_values() -> None:
 
 
 @pytest.mark.parametrize("name", HADOOP_NAMES)
-def test_every_name_of_hadoop_is_known_for_one_bucket_too(name: str) -> None:
+def test_every_hadoop_name_is_accepted_per_bucket(name: str) -> None:
     value = "true" if name in ("path.style.access", "connection.ssl.enabled") else ""
     assert StorageOptions.of({f"fs.s3a.bucket.a-b.{name}": value}) != StorageOptions()

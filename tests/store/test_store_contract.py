@@ -121,7 +121,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
     return made
 
 
-def test_what_lies_in_a_directory(tree: Tree) -> None:
+def test_list_returns_the_files_and_directories(tree: Tree) -> None:
     top = tree.store.list(tree.top)
     assert sorted(top.names) == ["meta.properties", "orders ö%20-1", "orders-0"]
     assert [top.is_directory(name) for name in sorted(top.names)] == [False, True, True]
@@ -132,13 +132,13 @@ def test_what_lies_in_a_directory(tree: Tree) -> None:
     assert {name: facts.size for name, facts in listing.files.items()} == (sizes if tree.store.remote else {})
 
 
-def test_a_listing_from_a_name_on(tree: Tree) -> None:
+def test_list_after_a_name_returns_later_names(tree: Tree) -> None:
     listing = tree.store.list(tree.path("orders-0"), after="00000000000000000000.log")
     assert sorted(listing.names) == ["00000000000000001000.log", "00000000000000001000.timeindex"]
     assert tree.store.list(tree.path("orders-0"), after="00000000000000001000.timeindex").names == []
 
 
-def test_what_is_not_there(tree: Tree) -> None:
+def test_missing_path_raises_file_not_found(tree: Tree) -> None:
     for ask in (
         lambda: tree.store.list(tree.path("nothing")),
         lambda: tree.store.open(tree.path("nothing")),
@@ -153,7 +153,7 @@ def test_what_is_not_there(tree: Tree) -> None:
     assert tree.store.exists(tree.top)
 
 
-def test_a_file_is_no_directory_and_a_directory_no_file(tree: Tree) -> None:
+def test_file_and_directory_are_not_confused(tree: Tree) -> None:
     with pytest.raises(NotADirectoryError):
         tree.store.list(tree.path("meta.properties"))
     with pytest.raises(IsADirectoryError if tree.store.remote else OSError):
@@ -161,7 +161,7 @@ def test_a_file_is_no_directory_and_a_directory_no_file(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["listed", "not listed"])
-def test_reading(tree: Tree, known: bool) -> None:
+def test_file_reads_return_the_requested_bytes(tree: Tree, known: bool) -> None:
     directory, name = tree.path("orders-0"), "00000000000000000000.log"
     facts = tree.store.list(directory).files.get(name) if known else None
     file = tree.store.open(f"{directory}/{name}", facts)
@@ -188,7 +188,7 @@ def test_reading(tree: Tree, known: bool) -> None:
     file.close()
 
 
-def test_small_files(tree: Tree) -> None:
+def test_read_all_returns_small_files_within_the_limit(tree: Tree) -> None:
     assert tree.store.read_all(tree.path("meta.properties"), 1000) == b"version=0\n"
     if isinstance(tree.store, LocalStore):
         with pytest.raises(CorruptFile, match="it has 10 bytes"):
@@ -203,7 +203,7 @@ def test_small_files(tree: Tree) -> None:
     empty.close()
 
 
-def test_a_file_that_was_replaced_is_not_the_one_that_was_listed(tree: Tree) -> None:
+def test_replaced_file_is_not_read_as_the_listed_one(tree: Tree) -> None:
     directory, name = tree.path("orders-0"), "00000000000000000000.log"
     facts = tree.store.list(directory).files.get(name)
     file = tree.store.open(f"{directory}/{name}", facts)
@@ -218,7 +218,7 @@ def test_a_file_that_was_replaced_is_not_the_one_that_was_listed(tree: Tree) -> 
             tree.store.ranges(f"{directory}/{name}", facts)(0, 100)
 
 
-def test_a_file_that_has_gone(tree: Tree) -> None:
+def test_deleted_file_raises_file_not_found(tree: Tree) -> None:
     directory, name = tree.path("orders-0"), "00000000000000000000.log"
     facts = tree.store.list(directory).files.get(name)
     file = tree.store.open(f"{directory}/{name}", facts)
@@ -230,7 +230,7 @@ def test_a_file_that_has_gone(tree: Tree) -> None:
         tree.store.open(f"{directory}/{name}", facts).read(0, 100)
 
 
-def test_stores_are_small_and_equal_after_a_pickle() -> None:
+def test_pickled_stores_are_small_and_equal() -> None:
     options = StorageOptions.of({"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"})
     for store in (first := ObjectStore("s3", "x", options), FsspecStore("memory", "x", options), LOCAL,
                   HadoopStore("hdfs", "host:8020")):  # fmt: skip
@@ -240,7 +240,7 @@ def test_stores_are_small_and_equal_after_a_pickle() -> None:
     assert first != ObjectStore("s3", "x")
 
 
-def test_facts_are_of_one_version(tree: Tree) -> None:
+def test_file_facts_of_a_replaced_file_have_another_version(tree: Tree) -> None:
     if not tree.store.remote:
         pytest.skip("a local listing has no facts")
     path = tree.path("orders-0/00000000000000000000.index")

@@ -49,13 +49,13 @@ ROOT = Path(__file__).parents[2]
         ("a:b", os.path.join(os.getcwd(), "a:b")),
     ],
 )
-def test_one_text_for_one_place(path: str, expected: str) -> None:
+def test_equal_locations_have_equal_text(path: str, expected: str) -> None:
     assert normalised(path) == expected
     assert normalised(normalised(path)) == expected
     assert is_local(path) == expected.startswith("/")
 
 
-def test_a_path_is_put_together_and_taken_apart_as_local_ones_are() -> None:
+def test_url_paths_join_and_split_like_local_paths() -> None:
     joined = os.path.join(normalised("s3a://bucket/logs/"), "orders-0", "0.log")
     assert joined == "s3://bucket/logs/orders-0/0.log"
     assert parse_path(joined) == PathParts("s3", "bucket", "logs/orders-0/0.log")
@@ -63,13 +63,13 @@ def test_a_path_is_put_together_and_taken_apart_as_local_ones_are() -> None:
 
 
 @pytest.mark.parametrize("path", ["s3://", "s3:///key", "gs:///x", "abfss:///x", "s3://b/a/../c", "s3://b/./c"])
-def test_paths_that_name_no_place(path: str) -> None:
+def test_invalid_paths_are_refused(path: str) -> None:
     with pytest.raises(OptionError, match=r"names no bucket|has a \. or \.\."):
         parse_path(path)
 
 
 @pytest.mark.parametrize("path", ["s3://AKIA:CANARY@bucket/x", "s3a://AKIA@bucket", "hdfs://user:CANARY@host/x"])
-def test_credentials_in_a_path_are_refused_and_not_repeated(path: str) -> None:
+def test_credentials_in_a_path_are_refused_without_being_shown(path: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_path(path)
     assert "credentials" in str(caught.value)
@@ -77,7 +77,7 @@ def test_credentials_in_a_path_are_refused_and_not_repeated(path: str) -> None:
     assert "AKIA" not in str(caught.value)
 
 
-def test_which_store_a_path_lies_in() -> None:
+def test_path_determines_its_store() -> None:
     options = StorageOptions.of({"fs.s3a.endpoint": "h"})
     assert store_of("s3a://b/x", options) == store_of("s3://b//y/", options) == ObjectStore("s3", "b", options)
     assert store_of("s3://b/x") != store_of("s3://b/x", options)
@@ -103,7 +103,7 @@ for path in ("s3://b/x", "memory://m/x"):
 """
 
 
-def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
+def test_library_that_is_missing_is_named_with_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
@@ -116,7 +116,7 @@ def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
     ], ran.stderr
 
 
-def test_schemes_that_fsspec_does_not_know() -> None:
+def test_scheme_unknown_to_fsspec_is_refused() -> None:
     with pytest.raises(OptionError, match="nosuchscheme:// cannot be read"):
         store_of("nosuchscheme://x/y").list("nosuchscheme://x/y")
     odd = StorageOptions.of({"storage.fsspec.target_protocol": "CANARY"})
@@ -125,7 +125,7 @@ def test_schemes_that_fsspec_does_not_know() -> None:
     assert "CANARY" not in str(caught.value)
 
 
-def test_hdfs_without_hadoop_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdfs_without_hadoop_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HADOOP_HOME", "CLASSPATH", "ARROW_LIBHDFS_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OSError, match="HADOOP_HOME"):
@@ -140,7 +140,7 @@ def test_hdfs_without_hadoop_says_what_it_needs(monkeypatch: pytest.MonkeyPatch)
         ("hdfs:///a/b", "default", 0),
     ],
 )
-def test_name_nodes(monkeypatch: pytest.MonkeyPatch, path: str, host: str, port: int) -> None:
+def test_hdfs_url_determines_the_name_node(monkeypatch: pytest.MonkeyPatch, path: str, host: str, port: int) -> None:
     asked: list[tuple[str, int, str | None]] = []
 
     def connect(host: str, port: int, user: str | None, **_: object) -> SubTreeFileSystem:
@@ -211,7 +211,7 @@ def test_host_port_and_user_of_a_url_reach_the_file_system(remote_files: type[Re
         ("anything", "1.2.3.4", "1.2.3.4"),
     ],
 )
-def test_arguments_of_a_file_system_have_types(
+def test_file_system_arguments_are_converted_to_their_types(
     name: str, text: str, value: object, remote_files: type[RemoteFiles]
 ) -> None:
     store_of("remotefiles://h/x", StorageOptions.of({f"storage.fsspec.{name}": text})).exists("remotefiles://h/x")

@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from kafkalog_spark.typed.avro.defaults import is_value
+from kafkalog_spark.typed.avro.defaults import is_valid_default
 from kafkalog_spark.typed.avro.schema import parse_schema
 
 Json = Any
@@ -327,4 +327,4 @@ def by_fastavro(writer: Json, value: Any) -> bytes:
     return out.getvalue()
 
 
-__all__ = ["Case", "Schemas", "broken", "by_fastavro", "cases", "encode", "is_value", "varint"]
+__all__ = ["Case", "Schemas", "broken", "by_fastavro", "cases", "encode", "is_valid_default", "varint"]

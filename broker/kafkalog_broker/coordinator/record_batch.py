@@ -18,7 +18,7 @@ from kafkalog_spark.format.batch_header import BatchHeader, check_crc
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import RecordView, read_records
-from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords, build_batch, split_batches
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[Coordinator
         CorruptBatch: If a batch is damaged or of another format version.
     """
     for chunk in chunks:
-        for data, header in batches_of(chunk):
+        for data, header in split_batches(chunk):
             if header.magic != 2:
                 raise CorruptBatch(f"a batch of format v{header.magic}, expected v2", offset=header.base_offset)
             check_crc(header, data)
@@ -77,7 +77,7 @@ def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         CorruptBatch: If a batch is damaged.
     """
     for chunk in chunks:
-        for data, header in batches_of(chunk):
+        for data, header in split_batches(chunk):
             check_crc(header, data)
             if not header.is_control and header.record_count:
                 payload, views = _read_records(header, data)

@@ -76,7 +76,7 @@ class ConvertingReader:
             for number in range(count):
                 index = (first + number) % count
                 request = partitions[index]
-                if time_slice.over:
+                if time_slice.is_over:
                     await time_slice.next()
                 try:
                     fetched[index] = await reading.read(request, find_log(request))

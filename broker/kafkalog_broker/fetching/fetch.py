@@ -17,7 +17,7 @@ from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition, FindL
 from kafkalog_broker.fetching.fetch_request import FetchRequest
 from kafkalog_broker.fetching.fetch_session import FetchContext, FetchSessions
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
@@ -82,7 +82,7 @@ class Fetcher:
         """
         context = self.sessions.context(request, self.clock.now_ms())
         read = self._reader(request, context, find_log, connection, remote)
-        if time_slice.over:
+        if time_slice.is_over:
             await time_slice.next()
         fetched = await read(time_slice)
         if remote is not None and (index := _first_remote(fetched.partitions)) is not None:

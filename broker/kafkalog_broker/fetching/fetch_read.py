@@ -128,7 +128,7 @@ async def read_partitions(
         max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _UNLIMITED
     left = max_bytes
     for number, request in enumerate(partitions, 1):
-        if not number % PARTITIONS_PER_CHECK and time_slice.over:
+        if not number % PARTITIONS_PER_CHECK and time_slice.is_over:
             await time_slice.next()
         try:
             log = find_log(request)

@@ -12,7 +12,7 @@ from kafkalog_broker.metrics.metric_table import BUCKETS_S
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import registry
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 
 _MAX_KEYS = 256  # Kafka's API keys are below 100
 

@@ -26,7 +26,7 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
-from kafkalog_broker.protocol.request import ConnectionInfo, MemoryLease
+from kafkalog_broker.protocol.connection_info import ConnectionInfo, MemoryLease
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.storage.partition.file_handles import FileSlice

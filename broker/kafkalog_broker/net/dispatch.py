@@ -17,8 +17,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import Api, registry
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_one_batch, decode_request, encode_response, is_loaded, load
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, fair_queue
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays
@@ -134,7 +135,7 @@ def dispatcher(
                 turn = TimeSlice()
                 request = _decoded(frame, connection)
                 del frame
-                if is_queued and turn.over:  # the first step of the handler gets its own time slice
+                if is_queued and turn.is_over:  # the first step of the handler gets its own time slice
                     await turn.next()
                 api = apis[request.api_key]
                 handled = api.respond(request, broker)

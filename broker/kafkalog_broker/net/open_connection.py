@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from kafkalog_broker.protocol.request import ConnectionInfo, MemoryLease
+from kafkalog_broker.protocol.connection_info import ConnectionInfo, MemoryLease
 
 
 class OpenConnection(Protocol):

@@ -148,7 +148,7 @@ class ResponseWriter:
         self._streamed_bytes = sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice))
         stream, turn = ResponseStream(pieces), TimeSlice()
         while self.transport is not None:
-            if turn.over:
+            if turn.is_over:
                 await turn.next()
                 if self.transport is None:
                     return

@@ -18,7 +18,7 @@ from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces, response_of
 from kafkalog_broker.protocol.api_messages import API_VERSIONS, api_name
 from kafkalog_broker.protocol.api_registry import registry
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.security.sasl_exchange import (
     SASL_HANDSHAKE,

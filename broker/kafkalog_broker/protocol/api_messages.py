@@ -27,9 +27,9 @@ from kafkalog_spark.format.messages.compiler import CompiledMessage
 from kafkalog_spark.format.messages.definitions import (
     Attribute,
     Definition,
-    Head,
-    definition,
-    heads,
+    DefinitionLocation,
+    definition_locations,
+    read_definition,
     snake_case,
     struct_of,
     versions,
@@ -101,8 +101,8 @@ def array_writer(kind: Any, name: str) -> Write:
 @cache
 def api_name(api_key: int) -> str:
     """Return Kafka's name of an API, such as OffsetCommit for 8, or "API key 4711" for an unknown key."""
-    head = _heads().get((api_key, REQUEST))
-    return f"API key {api_key}" if head is None else head.name.removesuffix("Request")
+    location = _locations().get((api_key, REQUEST))
+    return f"API key {api_key}" if location is None else location.name.removesuffix("Request")
 
 
 def api_versions(api_key: int) -> range:
@@ -116,7 +116,7 @@ def api_versions(api_key: int) -> range:
 
 def api_keys() -> list[int]:
     """Return the keys of all APIs."""
-    return [key for key, kind in _heads() if kind == REQUEST]
+    return [key for key, kind in _locations() if kind == REQUEST]
 
 
 _compiling = threading.Lock()
@@ -136,17 +136,17 @@ def _compiled(api_key: int, kind: str, version: int) -> CompiledMessage:
 
 
 @cache
-def _heads() -> Mapping[tuple[int, str], Head]:
+def _locations() -> Mapping[tuple[int, str], DefinitionLocation]:
     return {
-        (head.api_key, head.type): head
-        for head in heads()
-        if head.api_key is not None and head.type in (REQUEST, RESPONSE)
+        (location.api_key, location.type): location
+        for location in definition_locations()
+        if location.api_key is not None and location.type in (REQUEST, RESPONSE)
     }
 
 
 @cache
 def _definition(api_key: int, kind: str) -> Definition:
-    return definition(_heads()[api_key, kind])
+    return read_definition(_locations()[api_key, kind])
 
 
 def _attribute(field: Definition) -> Attribute:

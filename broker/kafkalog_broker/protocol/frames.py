@@ -24,13 +24,14 @@ from kafkalog_broker.protocol.api_messages import (
     writer,
 )
 from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.headers import (
     has_tagged_request_header,
     has_tagged_response_header,
     skip_tagged_fields,
 )
 from kafkalog_broker.protocol.produce_messages import parse_one_batch, produce_request
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_spark.format.messages.classes import StructValue
 from kafkalog_spark.format.messages.reader import Body
 from kafkalog_spark.format.messages.wire import Malformed

@@ -16,7 +16,8 @@ from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 
 def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:

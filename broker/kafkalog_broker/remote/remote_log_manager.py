@@ -34,8 +34,8 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_log_events import PartitionDeleteState
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 

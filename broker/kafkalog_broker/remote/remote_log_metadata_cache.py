@@ -10,15 +10,15 @@ from operator import itemgetter
 from uuid import UUID
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogEvent,
     RemoteSegmentState,
     SegmentEvent,
-    following,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_log_state import apply_event
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 COPY_STARTED = RemoteSegmentState.COPY_SEGMENT_STARTED
 COPY_FINISHED = RemoteSegmentState.COPY_SEGMENT_FINISHED
@@ -101,7 +101,7 @@ class RemoteLogMetadataCache:
             event = SegmentEvent(replace(event.segment, partition=self.partition), event.state)
         segment_id = event.segment.segment_id if isinstance(event, SegmentEvent) else event.segment_id
         before = self._segments.get(segment_id)
-        after, is_invalid = following(before, event)
+        after, is_invalid = apply_event(before, event)
         self.invalid_events += is_invalid
         if after is before:
             return

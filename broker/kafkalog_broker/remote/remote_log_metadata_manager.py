@@ -20,7 +20,8 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat, printable
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogEvent,
@@ -29,9 +30,8 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentUpdate,
     decode_event,
     encode_event,
-    metadata_partition,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import build_batch
 
 _log = logging.getLogger(__name__)

@@ -24,7 +24,8 @@ from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 MAX_BYTES = 2 << 20
 """Largest number of bytes per read, unless a single batch has more. Consumers request 1 MB per partition by default."""

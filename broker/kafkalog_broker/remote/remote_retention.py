@@ -10,7 +10,7 @@ from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCa
 from kafkalog_broker.storage.partition.retention import FAR_AHEAD_MS
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.tiered.lineage import exclusion_reason, without_empty_epochs
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from kafkalog_spark.format.checkpoint import parse_leader_epochs
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import parse_producer_snapshot
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.lineage import newest
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.lineage import newest_segment
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def restore_lineage(log: Log, remote: RemoteLogMetadataCache, storage: RemoteSto
         BrokerError, RemoteStorageError, CorruptLog: If the remote segment's epochs cannot be read, or the file cannot
             be written.
     """
-    last = newest(remote.in_state(COPY_FINISHED))
+    last = newest_segment(remote.in_state(COPY_FINISHED))
     local_start = log.segments[0].base_offset
     entries = log.epochs.entries
     if last is None or log.log_start_offset >= local_start or (entries and entries[0].start_offset != local_start):
@@ -158,7 +158,7 @@ def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage
     Raises:
         BrokerError, RemoteStorageError, CorruptLog: If the remote files cannot be read, or the log cannot be written.
     """
-    last = newest(remote.in_state(COPY_FINISHED))
+    last = newest_segment(remote.in_state(COPY_FINISHED))
     if last is None or last.until <= log.log_end_offset or log.epochs.latest > last.last_epoch:
         return None
     epochs = [

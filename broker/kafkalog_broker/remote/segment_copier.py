@@ -16,7 +16,7 @@ from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from kafkalog_broker.remote.remote_retention import expired_segments
 from kafkalog_broker.remote.remote_services import RemoteServices
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_log_events import PartitionDeleteState
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 _log = logging.getLogger(__name__)
 

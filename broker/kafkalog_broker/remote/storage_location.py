@@ -19,9 +19,10 @@ from kafkalog_spark.errors import KafkalogError, OptionError, RemoteStorageError
 from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE, REMOTE_STORAGE_MARKER
+from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import DEFAULT_PREFIX, PREFIX_NAME, RemoteStorageOptions
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.store.paths import is_local, normalised
 
 _log = logging.getLogger(__name__)
@@ -52,8 +53,10 @@ def open_remote_storage(config: Callable[[], BrokerConfig], first: Path, directo
             f"{_folder_property(static, options)} is {options.folder}, which is not a directory",
             hint="create it, or mount the file system that belongs there",
         )
-    cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
-    storage = RemoteStorage(options, cached)
+    index_cache = BoundedDirectory(
+        directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes
+    )
+    storage = RemoteStorage(options, index_cache)
     storage.check_settings()
     return storage
 

@@ -6,7 +6,7 @@
 
 Work written as a generator that yields between its steps runs in `run_in_slices`. Work that cannot be divided
 into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
-too much for Fetch and Produce; they check `over` themselves.
+too much for Fetch and Produce; they check `is_over` themselves.
 
 All requests that need the loop for longer than a slice wait in one queue. In each iteration of the loop, some requests
 that begin get a time slice, and one request that continues gets a longer turn. However many long requests there are, a
@@ -51,7 +51,7 @@ class TimeSlice:
         self._end = perf_counter() + FIRST_S
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """True if other requests have to run now."""
         return perf_counter() >= self._end
 
@@ -66,7 +66,7 @@ class TimeSlice:
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Iterate over the items, and yield to the loop between items when the slice is over. May be nested."""
         for item in items:
-            if self.over:
+            if self.is_over:
                 await self.next()
             yield item
 
@@ -87,7 +87,7 @@ async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None 
         except StopIteration as done:
             value: T = done.value
             return value
-        if turn.over:
+        if turn.is_over:
             await turn.next()
 
 

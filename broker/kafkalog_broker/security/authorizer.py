@@ -13,7 +13,8 @@ from kafkalog_broker.protocol import acls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import Api
-from kafkalog_broker.protocol.request import PrincipalDecisions, Request
+from kafkalog_broker.protocol.connection_info import PrincipalDecisions
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.security.acl import EVERYBODY, Acl
 from kafkalog_broker.security.acl_store import AclStore

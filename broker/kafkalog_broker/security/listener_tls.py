@@ -8,7 +8,7 @@ from cryptography import x509
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.tls_settings import TlsSettings
-from kafkalog_broker.protocol.request import ANONYMOUS
+from kafkalog_broker.protocol.connection_info import ANONYMOUS
 from kafkalog_broker.security.principal_mapping import distinguished_name, parse_rules, principal_name
 from kafkalog_broker.security.tls_context import tls_context
 

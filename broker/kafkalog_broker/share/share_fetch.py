@@ -150,7 +150,7 @@ class ShareFetch:
                 active_partitions.append(await self._manager.load(key))
             except BrokerError as error:
                 fetched[key] = ShareFetchPartition(key.partition, error.code, error.what)
-            if time_slice.over:
+            if time_slice.is_over:
                 await time_slice.next()
         if fetched and not active_partitions:
             return fetched
@@ -221,7 +221,7 @@ class ShareFetch:
             active.arm_lock_timer()
             if active.partition.next_fetch_offset() < readable.readable_end:
                 active.notify_change()
-            if time_slice.over:
+            if time_slice.is_over:
                 await time_slice.next()
 
     def acquire(self, readable: ReadableRange, max_records: int, memory_bytes: int) -> ShareFetchPartition:

@@ -11,7 +11,7 @@ from kafkalog_broker.config.reset_duration import EARLIEST, reset_duration_ms
 from kafkalog_broker.coordinator.coordinator_timer import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_settings import ShareGroupSettings
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.acknowledgement import Acknowledgement, acknowledge
 from kafkalog_broker.share.active_share_partition import ActiveSharePartition, SharePartitionServices

@@ -27,7 +27,7 @@ from kafkalog_broker.storage.recovery.log_loader import LoadRequest, RecoveryNee
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 

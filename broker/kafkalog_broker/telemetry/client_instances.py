@@ -15,7 +15,8 @@ from crc32c import crc32c
 
 from kafkalog_broker.config import client_metrics_properties as properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.telemetry.subscriptions import ATTRIBUTES, Subscription
 from kafkalog_spark.format.codecs import KAFKA_CODECS
 from kafkalog_spark.format.partition_metadata import uuid_to_text

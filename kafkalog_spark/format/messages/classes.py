@@ -47,15 +47,15 @@ def struct_class(struct: Struct, defaults: Mapping[str, Any], annotations: Mappi
     present = [field.name for field in struct.present]
     source = Source(f"class {struct.name} version {struct.version}", {"StructValue": StructValue})
     with source.block(f"class {struct.name}(StructValue):"):
-        source.line(f"__slots__ = _fields = ({''.join(f'{name!r}, ' for name in present)})")
+        source.add_line(f"__slots__ = _fields = ({''.join(f'{name!r}, ' for name in present)})")
         for name in present:
-            source.line(f"{name}: {annotations[name]}")
+            source.add_line(f"{name}: {annotations[name]}")
         for name in defaults.keys() - set(present):
-            source.line(f"{name} = {source.name('default', (defaults[name],))}[0]")
+            source.add_line(f"{name} = {source.new_name('default', (defaults[name],))}[0]")
         if present:
-            arguments = (f"{name}={source.name('default', (defaults[name],))}[0]" for name in present)
+            arguments = (f"{name}={source.new_name('default', (defaults[name],))}[0]" for name in present)
             with source.block(f"def __init__(self, *, {', '.join(arguments)}):"):
                 for name in present:
-                    source.line(f"self.{name} = {name}")
-    made: type[StructValue] = source.compiled(struct.name)
-    return made
+                    source.add_line(f"self.{name} = {name}")
+    class_: type[StructValue] = source.compile(struct.name)
+    return class_

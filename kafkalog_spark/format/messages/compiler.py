@@ -29,23 +29,23 @@ class CompiledMessage:
         self._values = values
         self._by_struct: dict[Struct, type] = {}
         self.message = self._class_of(definition)
-        self.classes = SimpleNamespace(**{field.name: made for field, made in self._by_struct.items()})
+        self.classes = SimpleNamespace(**{field.name: class_ for field, class_ in self._by_struct.items()})
 
     @cached_property
     def read(self) -> Read:
         """The reader of the message."""
-        source = ReaderSource(self._named("reader"), self._values, self.default, self.class_of)
-        return source.message_reader(self.struct)
+        source = ReaderSource(self._title("reader"), self._values, self.default, self.class_of)
+        return source.compile_reader(self.struct)
 
     @cached_property
     def write(self) -> Write:
         """The writer of the message."""
-        return WriterSource(self._named("writer"), self._values, self.default).message_writer(self.struct)
+        return WriterSource(self._title("writer"), self._values, self.default).compile_writer(self.struct)
 
     def array_writer(self, array: Field) -> Write:
         """Return a writer of the values of one array in the message."""
-        what = self._named(f"writer of {array.name}")
-        return WriterSource(what, self._values, self.default).array_writer(array)
+        title = self._title(f"writer of {array.name}")
+        return WriterSource(title, self._values, self.default).compile_array_writer(array)
 
     def class_of(self, definition: Struct) -> type:
         """Return the class of a struct of the message."""
@@ -54,14 +54,14 @@ class CompiledMessage:
     def default(self, field: Field) -> Any:
         """Return the value of an absent field."""
         if field.default is DEFAULT_STRUCT and field.struct is not None:
-            made: Any = self._by_struct[field.struct]
+            class_: Any = self._by_struct[field.struct]
             inner = field.struct.fields if self._values.is_tuple else field.struct.present
-            return made(**{field.name: self.default(field) for field in inner})
+            return class_(**{field.name: self.default(field) for field in inner})
         conversion = None if field.is_array else self._values.conversion(field)
         return field.default if conversion is None else conversion.from_default(field.default)
 
-    def _named(self, what: str) -> str:
-        return f"{what}, {self.struct.name} version {self.struct.version}"
+    def _title(self, purpose: str) -> str:
+        return f"{purpose}, {self.struct.name} version {self.struct.version}"
 
     def _class_of(self, definition: Struct) -> type:
         for inner in definition.fields:
@@ -69,8 +69,8 @@ class CompiledMessage:
                 self._class_of(inner.struct)
         defaults = {field.name: self.default(field) for field in definition.fields}
         annotations = {field.name: self._values.annotation(field) for field in definition.fields}
-        made = self._values.make_class(definition, defaults, annotations)
-        if issubclass(made, StructValue):
-            made._struct, made._message = definition, self
-        self._by_struct[definition] = made
-        return made
+        class_ = self._values.make_class(definition, defaults, annotations)
+        if issubclass(class_, StructValue):
+            class_._struct, class_._message = definition, self
+        self._by_struct[definition] = class_
+        return class_

@@ -1,4 +1,4 @@
-"""Reads Kafka's message definitions, and resolves them to the structs of one version.
+"""Kafka's message definitions, and their resolution to the structs of one version.
 
 `kafka_messages.jsonl` has one definition per line, without comments. They come from the jars of Apache Kafka (JSON
 resources of MessageGenerator, KIP-482; Apache License 2.0): requests, responses, headers and records of internal
@@ -22,14 +22,15 @@ Definition = Mapping[str, Any]
 """JSON object of a message, a struct or a field."""
 
 
-class Head(NamedTuple):
-    """Beginning of a line, with its place in the file. Finding a message does not require parsing all lines.
+class DefinitionLocation(NamedTuple):
+    """Location of a definition. Finding a message by its location does not require parsing all lines.
 
     Attributes:
         file: File of the definition.
         type: header, request, response, coordinator-key, coordinator-value, metadata or data.
         topic: Topic of a coordinator's key or value.
-        position, size: Place of the line in the file, in bytes.
+        position: First byte of the line in the file.
+        size: Bytes of the line.
     """
 
     file: Path
@@ -58,7 +59,7 @@ class Field:
         is_flexible: True if lengths are encoded as unsigned varints (KIP-482).
         tag: Number of a tagged field, None for others.
         default: A number, text, tuple or None, or DEFAULT_STRUCT.
-        most: Largest valid number; None if all numbers of the type are valid.
+        largest: Largest valid number; None if all numbers of the type are valid.
         struct: Struct of the value or of the array's elements; None for other types.
     """
 
@@ -70,7 +71,7 @@ class Field:
     is_flexible: bool
     tag: int | None
     default: Any
-    most: int | None
+    largest: int | None
     struct: Struct | None
 
 
@@ -102,22 +103,24 @@ ToAttribute = Callable[[Definition], Attribute]
 
 
 @cache
-def heads() -> tuple[Head, ...]:
-    """Return the beginnings of the lines of all files."""
+def definition_locations() -> tuple[DefinitionLocation, ...]:
+    """Return the locations of all definitions."""
     pattern = r'^\{"name":"(\w+)",(?:"apiKey":(\d+),)?"type":"([\w-]+)"(?:,"topic":"(\w+)")?.*$'
     return tuple(
-        Head(file, found[1], int(found[2]) if found[2] else None, found[3], found[4], found.start(), len(found[0]))
+        DefinitionLocation(
+            file, match[1], int(match[2]) if match[2] else None, match[3], match[4], match.start(), len(match[0])
+        )
         for file in sorted(_FOLDER.glob("*.jsonl"))
-        for found in re.finditer(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
+        for match in re.finditer(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
     )
 
 
-def definition(head: Head) -> Definition:
-    """Read the definition on a line."""
-    with head.file.open("rb") as file:
-        file.seek(head.position)
-        found: Definition = json.loads(file.read(head.size))
-    return found
+def read_definition(location: DefinitionLocation) -> Definition:
+    """Read a definition."""
+    with location.file.open("rb") as file:
+        file.seek(location.position)
+        message: Definition = json.loads(file.read(location.size))
+    return message
 
 
 def versions(message: Definition) -> range:

@@ -21,7 +21,13 @@ from typing import Any
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.messages.compiler import CompiledMessage
-from kafkalog_spark.format.messages.definitions import Struct, definition, heads, struct_of, versions
+from kafkalog_spark.format.messages.definitions import (
+    Struct,
+    definition_locations,
+    read_definition,
+    struct_of,
+    versions,
+)
 from kafkalog_spark.format.messages.reader import Read
 from kafkalog_spark.format.messages.values import Values
 from kafkalog_spark.format.messages.wire import Malformed
@@ -40,8 +46,8 @@ class _ByPrefix(dict[int, Any]):
         self._make = make
 
     def __missing__(self, prefix: int) -> Any:
-        made = self[prefix] = self._make(prefix)
-        return made
+        value = self[prefix] = self._make(prefix)
+        return value
 
 
 class Message:
@@ -58,14 +64,18 @@ class Message:
     """
 
     def __init__(self, name: str) -> None:
-        found = definition(next(head for head in heads() if head.name == name))
+        definition = read_definition(next(location for location in definition_locations() if location.name == name))
         self.name = name
-        is_key = found["type"] == "coordinator-key"
-        self.version_by_prefix = {found["apiKey"] if is_key else version: version for version in versions(found)}
-        compiled = _ByPrefix(lambda prefix: CompiledMessage(struct_of(found, self.version_by_prefix[prefix]), _TUPLES))
+        is_key = definition["type"] == "coordinator-key"
+        self.version_by_prefix = {
+            definition["apiKey"] if is_key else version: version for version in versions(definition)
+        }
+        compiled = _ByPrefix(
+            lambda prefix: CompiledMessage(struct_of(definition, self.version_by_prefix[prefix]), _TUPLES)
+        )
         self.read: Mapping[int, Read] = _ByPrefix(lambda prefix: compiled[prefix].read)
         self.write: Mapping[int, Write] = _ByPrefix(
-            lambda prefix: _writer(compiled[prefix], b"" if found["type"] == "metadata" else _PREFIX.pack(prefix))
+            lambda prefix: _writer(compiled[prefix], b"" if definition["type"] == "metadata" else _PREFIX.pack(prefix))
         )
         self._newest = max(self.version_by_prefix)
 
@@ -115,20 +125,24 @@ def decode_key(topic: str, data: bytes) -> tuple[int, Any] | None:
 @cache
 def _keys(topic: str) -> Mapping[int, str]:
     """Return the names of a topic's key messages by type."""
-    keys = [head for head in heads() if head.topic == topic and head.type == "coordinator-key"]
-    return {head.api_key: head.name for head in keys if head.api_key is not None}
+    keys = [
+        location
+        for location in definition_locations()
+        if location.topic == topic and location.type == "coordinator-key"
+    ]
+    return {location.api_key: location.name for location in keys if location.api_key is not None}
 
 
-def _tuple_class(found: Struct, defaults: Mapping[str, Any], annotations: Mapping[str, str]) -> type:
-    return namedtuple(found.name, list(defaults))  # type: ignore[misc]
+def _tuple_class(struct: Struct, defaults: Mapping[str, Any], annotations: Mapping[str, str]) -> type:
+    return namedtuple(struct.name, list(defaults))  # type: ignore[misc]
 
 
 _TUPLES = Values(_tuple_class, is_tuple=True)
 
 
-def _writer(compiled: CompiledMessage, head: bytes) -> Write:
+def _writer(compiled: CompiledMessage, prefix: bytes) -> Write:
     write: Callable[[Sequence[Any], bytearray], Any] = compiled.write
-    return lambda values: bytes(write(values, bytearray(head)))
+    return lambda values: bytes(write(values, bytearray(prefix)))
 
 
 def _prefix(data: bytes, what: str) -> int:

@@ -23,27 +23,27 @@ class Source:
         self._indent = ""
         self._count = 0
 
-    def line(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """Add a line at the current indentation."""
         self._lines.append(self._indent + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """Add the line `head`; lines that are added inside the context are its body."""
-        self.line(head)
+        self.add_line(head)
         self._indent += " "
         yield
         self._indent = self._indent[:-1]
 
-    def name(self, what: str, value: Any = None) -> str:
-        """Return a new unique name that begins with `what` and, if `value` is not None, is bound to it."""
+    def new_name(self, prefix: str, value: Any = None) -> str:
+        """Return a new unique name that begins with `prefix` and, if `value` is not None, is bound to it."""
         self._count += 1
-        name = f"{what}_{self._count}"
+        name = f"{prefix}_{self._count}"
         if value is not None:
             self._names[name] = value
         return name
 
-    def compiled(self, name: str) -> Any:
+    def compile(self, name: str) -> Any:
         """Execute all lines and return the object with this name."""
         text = "\n".join(self._lines) + "\n"
         linecache.cache[self.file] = len(text), None, text.splitlines(keepends=True), self.file

@@ -23,14 +23,14 @@ class Conversion(NamedTuple):
     """Conversion between the values that `struct` packs and the values in Python.
 
     Attributes:
-        form: Format character of the packed value, or "16s".
+        format_character: Format character of the packed value, or "16s".
         read: Expression for the Python value; {0} stands for the unpacked one.
         write: Expression for the value to pack; {0} stands for the Python value, {1} for an unused name.
         from_default: Function from the default in the definition to the Python value.
         annotation: Type of the attribute.
     """
 
-    form: str
+    format_character: str
     read: str
     write: str
     from_default: Callable[[Any], Any]
@@ -75,10 +75,10 @@ class Values:
             return _UUID_OR_NONE if field.is_nullable or (field.is_array and not self.is_tuple) else _UUID
         return self.conversions.get(field.type)
 
-    def form(self, field: Field) -> str | None:
+    def format_character(self, field: Field) -> str | None:
         """Return the format character of a field, or of an array's elements; None if their size is not fixed."""
         conversion = self.conversion(field)
-        return NUMBERS.get(field.type) if conversion is None else conversion.form
+        return NUMBERS.get(field.type) if conversion is None else conversion.format_character
 
     def annotation(self, field: Field) -> str:
         """Return the type of a field's attribute, as source text."""

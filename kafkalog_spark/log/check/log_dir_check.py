@@ -19,7 +19,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replica_choice import refuse_copies
 from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
@@ -43,7 +43,7 @@ class CheckResult:
 def check_log_dirs(
     paths: Iterable[str | os.PathLike[str]],
     storage: StorageOptions | None = None,
-    tier: TierOptions = NO_TIER,
+    tier: TierOptions = DEFAULT_TIER_OPTIONS,
     *,
     closed: bool = False,
     records: bool = False,

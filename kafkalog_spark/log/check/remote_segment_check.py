@@ -18,10 +18,12 @@ from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
+from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs, read_producers
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.lineage import epochs_within
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 
 Batches = npt.NDArray[np.int64]
 """int64[n, 4]: base offset, last offset, CRC and byte position of each batch."""
@@ -98,7 +100,7 @@ class RemoteSegmentCheck:
             if size != expected:
                 fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
                 self.findings.add(Severity.ERROR, path, fault)
-        epochs = self._read(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(stored, self.keys)) or []
+        epochs = self._read(RemoteFile.LEADER_EPOCHS, lambda: read_leader_epochs(stored, self.keys)) or []
         # Records may have been deleted before the segment was copied.
         starts = [stored.segment.start_offset, *(entry.start_offset for entry in stored.segment.leader_epochs[:1])]
         self._epochs = EpochCheck(epochs, max(starts))
@@ -114,7 +116,7 @@ class RemoteSegmentCheck:
             )
             self.findings.add(Severity.ERROR, stored.log_path, fault)
         if stored.has(RemoteFile.PRODUCER_SNAPSHOT):
-            producers = self._read(RemoteFile.PRODUCER_SNAPSHOT, lambda: producers_after(stored, self.keys))
+            producers = self._read(RemoteFile.PRODUCER_SNAPSHOT, lambda: read_producers(stored, self.keys))
             if producers is not None:
                 self.open_after = open_transactions(producers)
 

@@ -14,10 +14,10 @@ from kafkalog_spark.log.check.remote_segment_check import RemoteSegmentCheck, ov
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
 
 
 @dataclass(slots=True)
@@ -90,23 +90,23 @@ class TierCheck:
         """Yield the complete segments of a directory whose metadata can be read, and report all others."""
         listing = RemoteDirListing(remote_dir, self.location.options, pass_over_damage=True)
         try:
-            listing.look()
+            listing.list_segments()
         except FileNotFoundError:
             return
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote_dir.directory, f"cannot be listed: {error.strerror}")
             return
         names = listing.listing.names
-        by_segment = remote_objects(names, remote_dir.layout, remote_dir.partition)
+        by_segment = group_by_segment(names, remote_dir.layout, remote_dir.partition)
         segment_names = {name for objects in by_segment for name in objects.objects.values()}
         for name in sorted(set(names) - segment_names):
             self._add(Severity.NOTE, os.path.join(remote_dir.directory, name), "not an object of a tiered segment")
         for objects in by_segment:
-            if objects.missing:
+            if objects.missing_files:
                 self._add(*_incomplete(remote_dir, objects))
                 continue
             try:
-                (stored,) = listing.held([objects])
+                (stored,) = listing.fetch_metadata([objects])
             except (KafkalogError, OSError) as error:
                 self.findings.add_unreadable(error, os.path.join(remote_dir.directory, _any_name(objects)))
                 continue
@@ -147,10 +147,10 @@ def _any_name(objects: RemoteObjects) -> str:
 def _incomplete(remote_dir: RemoteDir, objects: RemoteObjects) -> tuple[Severity, str, str]:
     """Return severity, path and text of the finding for a segment of which objects are missing."""
     path = os.path.join(remote_dir.directory, _any_name(objects))
-    if RemoteFile.LOG in objects.missing:
+    if RemoteFile.LOG in objects.missing_files:
         return Severity.ERROR, path, "the segment has no .log object: it was lost, or a deletion did not complete"
     if remote_dir.layout is Layout.AIVEN:
         path = os.path.join(remote_dir.directory, objects.objects[RemoteFile.LOG])
         return Severity.NOTE, path, "the segment has no manifest, so readers skip it: its upload did not complete"
-    missing = ", ".join(sorted(file.value for file in objects.missing))
+    missing = ", ".join(sorted(file.value for file in objects.missing_files))
     return Severity.NOTE, path, f"the segment has no {missing}: its upload or its deletion did not complete"

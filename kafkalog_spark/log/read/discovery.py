@@ -19,8 +19,9 @@ from kafkalog_spark.format.names import DirKind, PartitionDir
 from kafkalog_spark.log.read.missing_segments import explain, has_partition_file
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
-from kafkalog_spark.log.tiered import remote_names
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition
+from kafkalog_spark.log.tiered import object_keys
+from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing, Store
 from kafkalog_spark.store.parallel import in_parallel
@@ -169,7 +170,7 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
         return wanted if wanted in first or ambiguous is not None else Layout.BROKER
     if ambiguous is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
         below = root.store.list(os.path.join(root.path, ambiguous))
-        partitions = (name for name in below.names if remote_names.parse_partition_number(name) is not None)
+        partitions = (name for name in below.names if object_keys.parse_partition_number(name) is not None)
         first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = ambiguous
     if len(first) > 1:
         shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
@@ -186,9 +187,9 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
     if names.parse_partition_dir(name) is not None:
         return [Layout.BROKER]
     found = []
-    if remote_names.parse_aiven_topic_dir(name, key_prefix) is not None:
+    if object_keys.parse_aiven_topic_dir(name, key_prefix) is not None:
         found.append(Layout.AIVEN)
-    if name == LOCAL_TIERED_ROOT or remote_names.parse_local_tiered_dir(name) is not None:
+    if name == LOCAL_TIERED_ROOT or object_keys.parse_local_tiered_dir(name) is not None:
         found.append(Layout.LOCAL_TIERED)
     return found
 
@@ -197,14 +198,14 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
     prefix, store = options.key_prefix, root.store
 
     def partitions(name: str) -> Iterator[RemoteDir]:
-        topic = remote_names.parse_aiven_topic_dir(name, prefix)
+        topic = object_keys.parse_aiven_topic_dir(name, prefix)
         if topic is None or not listing.is_directory(name):
             return
         directory = os.path.join(root.path, name)
         with suppress(FileNotFoundError):  # deleted since it was listed
             below = store.list(directory)
             for number_name in sorted(filter(below.is_directory, below.names)):
-                number = remote_names.parse_partition_number(number_name)
+                number = object_keys.parse_partition_number(number_name)
                 if number is not None:
                     path = os.path.join(directory, number_name)
                     yield RemoteDir(Layout.AIVEN, TopicIdPartition(*topic, number), path, store)
@@ -222,6 +223,6 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
         path = os.path.join(path, LOCAL_TIERED_ROOT)
         listing = _listed(path, root.store)
     for name in sorted(listing.names):
-        found = remote_names.parse_local_tiered_dir(name)
+        found = object_keys.parse_local_tiered_dir(name)
         if found is not None and listing.is_directory(name):
             yield RemoteDir(Layout.LOCAL_TIERED, found, os.path.join(path, name), root.store)

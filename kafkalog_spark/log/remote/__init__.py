@@ -1,1 +1,1 @@
-"""A log whose segments lie in remote storage, or partly there."""
+"""Reading and writing of segments in remote storage, and logs that consist of local and remote segments."""

@@ -1,4 +1,4 @@
-"""Objects of remote storage in a local folder, which a marker file identifies."""
+"""Remote storage in a local folder, which is identified by a marker file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import (
-    UnsafePath,
-)
+from kafkalog_spark.errors import UnsafePath
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, create_temporary, replace_file
 from kafkalog_spark.format.fsync import fsync_descriptor, fsync_directory, make_directories
 from kafkalog_spark.format.names import REMOTE_STORAGE_MARKER
@@ -20,16 +18,19 @@ from kafkalog_spark.log.remote.segment_upload import Pieces
 from kafkalog_spark.store.interface import Buffer, FetchBlock, FileFacts
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
 
+_MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"
+
 
 @dataclass(frozen=True)
 class FolderStore(LocalStore):
     """Objects in a folder. Thread-safe.
 
-    An object is written to a temporary file and renamed, so a file with its name is complete and on disk. All methods
-    raise OSError, and UnsafePath for a path that is not below `root`, or leads out of it through a symbolic link.
+    An object is written to a temporary file, which is synced and renamed, so a file with the name of the object is
+    complete and on disk. All methods raise OSError, and UnsafePath for a path that is not below `root` or leaves it
+    through a symbolic link.
 
-    Without the marker file, nothing is written, and deletions fail: the folder was removed, or it is the mount point of
-    a file system that is not mounted.
+    Writes and deletions require the marker file. If it is missing, the folder was removed or its file system
+    is not mounted.
 
     Attributes:
         root: Directory of the objects. It is not removed when it becomes empty.
@@ -44,12 +45,12 @@ class FolderStore(LocalStore):
         return os.path.isfile(os.path.join(self.folder, REMOTE_STORAGE_MARKER))
 
     def mark(self) -> None:
-        """Create `root` if it is missing, and the marker."""
+        """Create `root` if it is missing, and the marker file."""
         make_directories(self.root)
         replace_file(os.path.join(self.folder, REMOTE_STORAGE_MARKER), _MARKER_TEXT)
 
-    def check(self) -> None:
-        """Raise OSError (never FileNotFoundError) if the folder does not have the marker."""
+    def check_marker(self) -> None:
+        """Raise OSError (never FileNotFoundError) if the folder does not contain the marker file."""
         if self.is_marked:
             return
         if not os.path.isdir(self.folder):
@@ -65,7 +66,7 @@ class FolderStore(LocalStore):
         """Return a function that reads ranges of a file; it raises OSError if the file's size is not facts.size."""
 
         def fetch(begin: int, end: int) -> Buffer:
-            self._confirm(path)
+            self._check_path(path)
             with closing(LOCAL.open(path)) as file:
                 if file.size != facts.size:
                     raise OSError(errno.EIO, f"the file has {file.size} bytes, expected {facts.size}", path)
@@ -74,47 +75,48 @@ class FolderStore(LocalStore):
         return fetch
 
     def read_all(self, path: str, most: int) -> bytes:
-        self._confirm(path)
+        self._check_path(path)
         return super().read_all(path, most)
 
     def upload(self, path: str, pieces: Pieces, size: int) -> None:
-        """Write an object of about `size` bytes. On return it is on disk, with its name and its parent directories.
+        """Write an object of about `size` bytes. When the method returns, file and directory entries are on disk.
 
-        Errors of `pieces` are passed on.
+        Raises OSError, and the errors of `pieces`.
         """
-        self._confirm(path)
-        self.check()
-        directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
+        self._check_path(path)
+        self.check_marker()
+        directory, temporary = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
-            fd = self._created(aside, directory)
+            fd = self._create_file(temporary, directory)
             try:
                 for piece in pieces():
                     write_all(fd, piece)
                 fsync_descriptor(fd)
             finally:
                 os.close(fd)
-            os.replace(aside, path)
+            os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):
-                os.unlink(aside)
+                os.unlink(temporary)
             raise
         # Sync all directories: another thread, or a process that was killed, may have created one without syncing it.
-        for parent in self._up_to_root(directory):
+        for parent in self._directories_up_to_root(directory):
             fsync_directory(parent)
         with suppress(PermissionError):  # the parent of the root may belong to another user
             fsync_directory(os.path.dirname(self.root))
-        self.check()  # fails if the folder was unmounted meanwhile: the object is then below its mount point
+        # If the file system was unmounted meanwhile, the object was written to the directory of the mount point.
+        self.check_marker()
 
-    def _created(self, path: str, directory: str) -> int:
+    def _create_file(self, path: str, directory: str) -> int:
         while True:
             make_directories(directory)
             with suppress(FileNotFoundError):  # `delete` removed the empty directory meanwhile: try again
                 return create_temporary(path)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects and their temporary files, and sync the directories. A missing object is not an error."""
+        """Delete objects and their temporary files, sync the directories, and remove empty directories. Idempotent."""
         for path in paths:
-            self._confirm(path)
+            self._check_path(path)
         for path in paths:
             for name in (path, path + TEMPORARY_SUFFIX):
                 with suppress(FileNotFoundError, NotADirectoryError):
@@ -123,23 +125,20 @@ class FolderStore(LocalStore):
             with suppress(FileNotFoundError, NotADirectoryError):
                 fsync_directory(directory)
             with suppress(OSError):  # the directory has other objects
-                for empty in self._up_to_root(directory):
+                for empty in self._directories_up_to_root(directory):
                     if empty != self.root:
                         os.rmdir(empty)
-        self.check()  # fails if the folder is not mounted: then nothing was deleted
+        self.check_marker()  # fails if the file system is not mounted; nothing was deleted then
 
-    def _up_to_root(self, directory: str) -> Iterator[str]:
+    def _directories_up_to_root(self, directory: str) -> Iterator[str]:
         """Yield the directory and its parents, up to the root."""
         yield directory
         while directory != self.root:
             directory = os.path.dirname(directory)
             yield directory
 
-    def _confirm(self, path: str) -> None:
+    def _check_path(self, path: str) -> None:
         joined_below(self.root, path.removeprefix(f"{self.root.rstrip('/')}/"))
         real = os.path.realpath(path)
         if not real.startswith(os.path.join(os.path.realpath(self.root), "")):
             raise UnsafePath(f"a symbolic link leads out of {self.root}, to {real}", path=path)
-
-
-_MARKER_TEXT = b"A kafkalog broker recognises its remote storage by this file. Do not delete it.\n"

@@ -1,9 +1,9 @@
-"""Remote storage that is recorded in a log directory, and the options with which a reader allows it.
+"""Remote storage recorded in a log directory, and the options with which a reader allows it.
 
-A broker records the location of its remote segments in `kafkalog.remote-storage.properties`. The file is not trusted,
-because it comes from the same source as the directory. Only a folder beside the log directory is read without an
-option. Any other root must be an option or one of the paths of the read, and every endpoint must be an option. Keys and
-credentials come only from options or the environment.
+A broker records the location of its remote segments in `kafkalog.remote-storage.properties`. The reader does not trust
+the file, because the log directory may come from an untrusted source. Only a folder beside the log directory is read
+without an option. Any other root must be given as an option or as one of the paths of the read, and every endpoint as
+an option. Private keys and credentials are taken only from options or the environment.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import names
 from kafkalog_spark.format.meta_properties import parse_properties
 from kafkalog_spark.format.relative_path import joined_below
@@ -23,13 +22,14 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.read.state_files import parsed_file
+from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
 from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition, remote_directory
+from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout, remote_directory
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
 from kafkalog_spark.store.hadoop_options import HADOOP_PREFIX
-from kafkalog_spark.store.interface import FetchBlock, FileFacts, Listing, OpenFile
 from kafkalog_spark.store.obstore_options import OBSTORE_PREFIX
 from kafkalog_spark.store.parallel import in_parallel
 from kafkalog_spark.store.paths import is_local, normalised, parse_path
@@ -38,78 +38,46 @@ from kafkalog_spark.store.stores import store_of
 
 _REGION = HADOOP_PREFIX + "endpoint.region"
 _PATH_STYLE = HADOOP_PREFIX + "path.style.access"
-_REGION_NAME = re.compile(r"[a-z0-9-]{1,40}")
-"""Allowed regions. A region becomes part of the host name, and other characters could select another host."""
+_VALID_REGION = re.compile(r"[a-z0-9-]{1,40}")
+"""Pattern of valid regions. A region becomes part of the host name, so other characters could select another host."""
 _S3_ENDPOINT = HADOOP_PREFIX + "endpoint"
 _ENDPOINTS = (_S3_ENDPOINT, *(OBSTORE_PREFIX + name for name in ("base_url", "endpoint", "account_name")))
-"""Options of StorageOptions that decide which server gets the credentials."""
-_DISK_ALONE = "layout=broker reads what is on disk alone"
-
-
-@dataclass(frozen=True)
-class RefusedStore:
-    """Store of remote segments that the reader has not allowed: every call raises OptionError.
-
-    A log with all records on disk never uses its remote storage, and can be read without an option.
-    """
-
-    path: str
-    what: str
-    hint: str
-    remote = False
-
-    def _refuse(self) -> NoReturn:
-        raise OptionError(self.what, path=self.path, hint=self.hint)
-
-    def list(self, directory: str, after: str = "") -> Listing:
-        self._refuse()
-
-    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
-        self._refuse()
-
-    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        self._refuse()
-
-    def read_all(self, path: str, most: int) -> bytes:
-        self._refuse()
-
-    def exists(self, directory: str) -> bool:
-        self._refuse()
+"""Storage options that select the server that receives the credentials."""
+_DISK_ONLY_HINT = "layout=broker reads what is on disk alone"
 
 
 class RecordedDirs(NamedTuple):
     """Remote directories of the partitions of a log directory.
 
     Attributes:
-        places: The partitions; one without a readable topic ID is a LocationWithoutTopicId.
-        dirs: One directory for each partition that can have remote segments.
+        locations: The partitions. A partition without a readable topic ID has a LocationWithoutTopicId.
+        dirs: Remote directory of each partition that can have remote segments.
         key_files: Recorded paths of private keys, by key ID, for messages only: the files are never opened.
     """
 
-    places: list[PartitionLocation]
+    locations: list[PartitionLocation]
     dirs: list[RemoteDir]
     key_files: dict[str, str]
 
 
 def recorded_dirs(
     file: Root,
-    places: Iterable[PartitionLocation],
-    given: Sequence[Root],
+    locations: Iterable[PartitionLocation],
+    roots: Sequence[Root],
     storage: StorageOptions | None,
     tier: TierOptions,
 ) -> RecordedDirs:
-    """Find the remote directories of partitions by the file in which their broker recorded its remote storage.
+    """Return the remote directories of partitions, according to the file in which their broker recorded its storage.
 
     Args:
         file: kafkalog.remote-storage.properties of the log directory.
-        places: Partitions in the log directory.
-        given: All paths of the read. Remote directories below one of them are allowed.
-        storage: How the reader reaches object stores.
+        locations: Partitions in the log directory.
+        roots: All paths of the read. Remote directories below one of them are allowed.
+        storage: Options of the reader for object stores.
         tier: Options of the reader; `tier.root` replaces the root that the file names.
 
     Returns:
-        The partitions, and one directory for each that can have remote segments. The store of a directory that nothing
-        allows raises OptionError when it is used.
+        The partitions and their remote directories. A directory that the reader has not allowed has a RefusedStore.
 
     Raises:
         CorruptFile: If the file cannot be parsed.
@@ -121,58 +89,60 @@ def recorded_dirs(
         recorded = RemoteStorageOptions.of_recorded(parsed_file(file.store, path, parse_properties))
     except PermissionError as error:
         what = f"cannot be read, and says where remote segments of this log are: {error.strerror}"
-        refused = RefusedStore(path, what, f"give the remote storage as another path of the read; {_DISK_ALONE}")
-        return RecordedDirs(*_dirs_of(places, lambda partition: _refused_dir(partition, refused)), {})
+        refused = RefusedStore(path, what, f"give the remote storage as another path of the read; {_DISK_ONLY_HINT}")
+        return RecordedDirs(*_locate_dirs(locations, lambda partition: _create_refused_dir(partition, refused)), {})
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
     except KafkalogError as error:
         raise error.at(path=path) from None
-    own = storage or StorageOptions()
-    root = recorded.root if tier.root is None else _chosen_root(tier.root, recorded.layout)
-    missing = _missing_options(recorded, root, file, own, tier)
-    store = None if missing else store_of(root, own.merged_over(_harmless(recorded.storage)))
-    refused = _refused_store(path, recorded, missing, tier)
+    own_options = storage or StorageOptions()
+    root = recorded.root if tier.root is None else _select_root(tier.root, recorded.layout)
+    missing = _missing_options(recorded, root, file, own_options, tier)
+    store = None if missing else store_of(root, own_options.merged_over(_select_safe_options(recorded.storage)))
+    refused = _create_refused_store(path, recorded, missing, tier)
 
-    def locate(partition: TopicIdPartition) -> RemoteDir:
+    def locate_dir(partition: TopicIdPartition) -> RemoteDir:
         directory = joined_below(root, remote_directory(recorded.layout, partition, recorded.key_prefix))
-        by_path = next((other.store for other in given if directory.startswith(f"{other.path}/")), None)
+        by_path = next((other.store for other in roots if directory.startswith(f"{other.path}/")), None)
         allowed = store or by_path
         if allowed is None:
-            return _refused_dir(partition, refused)
+            return _create_refused_dir(partition, refused)
         return RemoteDir(recorded.layout, partition, directory, allowed, root)
 
-    return RecordedDirs(*_dirs_of(places, locate), recorded.keys.files)
+    return RecordedDirs(*_locate_dirs(locations, locate_dir), recorded.keys.files)
 
 
-def refuse_unallowed(places: Iterable[PartitionLocation]) -> None:
+def refuse_unallowed(locations: Iterable[PartitionLocation]) -> None:
     """Raise OptionError if a partition has remote storage that the reader has not allowed."""
-    for place in places:
-        for remote in place.remote if isinstance(place, TieredLocation) else ():
+    for location in locations:
+        for remote in location.remote if isinstance(location, TieredLocation) else ():
             if isinstance(remote.store, RefusedStore):
                 remote.store.list(remote.directory)
 
 
-def _dirs_of(
-    places: Iterable[PartitionLocation], locate: Callable[[TopicIdPartition], RemoteDir]
+def _locate_dirs(
+    locations: Iterable[PartitionLocation], locate: Callable[[TopicIdPartition], RemoteDir]
 ) -> tuple[list[PartitionLocation], list[RemoteDir]]:
-    def dir_of(place: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
-        if names.is_written_by_broker(place.topic):
-            return place, None  # never copied
-        topic_id = place.topic_id()
+    def dir_of(location: PartitionLocation) -> tuple[PartitionLocation, RemoteDir | None]:
+        if names.is_written_by_broker(location.topic):
+            return location, None  # brokers never copy segments of internal topics
+        topic_id = location.topic_id()
         if topic_id is None:
-            return LocationWithoutTopicId(place.topic, place.partition, place.directory, place.store), None
-        return place, locate(TopicIdPartition(place.topic, topic_id, place.partition))
+            return LocationWithoutTopicId(location.topic, location.partition, location.directory, location.store), None
+        return location, locate(TopicIdPartition(location.topic, topic_id, location.partition))
 
-    found = list(in_parallel(dir_of, places, lambda place: place.store.remote))
-    return [place for place, _ in found], [remote_dir for _, remote_dir in found if remote_dir]
+    located = list(in_parallel(dir_of, locations, lambda location: location.store.remote))
+    return [location for location, _ in located], [remote_dir for _, remote_dir in located if remote_dir]
 
 
-def _refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
-    """Return a directory whose path is that of the file, so that no recorded value is used as a path."""
+def _create_refused_dir(partition: TopicIdPartition, store: RefusedStore) -> RemoteDir:
+    """Return a remote directory with the path of the file, so that no recorded value is used as a path."""
     return RemoteDir(Layout.AIVEN, partition, store.path, store, store.path)
 
 
-def _refused_store(path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions) -> RefusedStore:
+def _create_refused_store(
+    path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions
+) -> RefusedStore:
     keys = [
         f"{KEY_OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids
     ]
@@ -180,18 +150,18 @@ def _refused_store(path: str, recorded: RemoteStorageOptions, missing: list[str]
     return RefusedStore(
         path,
         f"names {recorded.root} as the remote storage of this log, which no option allows",
-        f"if you trust it, give the options {options} (commands: --option NAME=VALUE for each); {_DISK_ALONE}",
+        f"if you trust it, give the options {options} (commands: --option NAME=VALUE for each); {_DISK_ONLY_HINT}",
     )
 
 
-def _chosen_root(root: str, layout: Layout) -> str:
+def _select_root(root: str, layout: Layout) -> str:
     chosen = normalised(root)
     is_above = layout is Layout.LOCAL_TIERED and os.path.basename(chosen) != LOCAL_TIERED_ROOT
     return os.path.join(chosen, LOCAL_TIERED_ROOT) if is_above else chosen
 
 
 def _missing_options(
-    recorded: RemoteStorageOptions, root: str, file: Root, own: StorageOptions, tier: TierOptions
+    recorded: RemoteStorageOptions, root: str, file: Root, own_options: StorageOptions, tier: TierOptions
 ) -> list[str]:
     """Return the options, as NAME=VALUE, that the reader must set to allow the recorded storage."""
     missing = []
@@ -199,8 +169,8 @@ def _missing_options(
         missing.append(f"{ROOT_OPTION}={recorded.root}")
     scheme, bucket, _ = parse_path(root)
     if scheme != parse_path(recorded.root).scheme:
-        return missing  # the reader's copy of the segments is in another kind of store
-    given = {name for name, _ in own.values}
+        return missing  # tiered.root replaces the root by another kind of store, which has endpoints of its own
+    given = {name for name, _ in own_options.values}
     if given & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{OBSTORE_PREFIX}endpoint"}:
         given.add(_S3_ENDPOINT)
     wanted = {name: value.text for name, value in recorded.storage.values if name in _ENDPOINTS}
@@ -208,19 +178,19 @@ def _missing_options(
 
 
 def _is_beside(recorded: RemoteStorageOptions, file: Root) -> bool:
-    """True if the recorded root is a local folder in the directory that has the log directory."""
+    """Return True if the recorded root is a local folder in the parent directory of the log directory."""
     if file.store.remote or not is_local(recorded.folder):
         return False
     log_dir = os.path.dirname(file.path)
     return os.path.realpath(os.path.dirname(recorded.folder)) == os.path.realpath(os.path.dirname(log_dir))
 
 
-def _harmless(storage: StorageOptions) -> StorageOptions:
-    """Return the recorded options that affect neither the server nor the credentials of a request."""
+def _select_safe_options(storage: StorageOptions) -> StorageOptions:
+    """Return the recorded options that select neither the server nor the credentials of a request."""
     return StorageOptions(
         tuple(
             (name, value)
             for name, value in storage.values
-            if name == _PATH_STYLE or (name == _REGION and _REGION_NAME.fullmatch(value.text))
+            if name == _PATH_STYLE or (name == _REGION and _VALID_REGION.fullmatch(value.text))
         )
     )

@@ -7,27 +7,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.regular_file import read_whole
-from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import INDEX_FILES, RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
-BoundedDirectory = tuple[
-    Path, Callable[[], int]
-]  # directory of a cache, and a function that returns its current size limit in bytes
-_LOCKS = 64  # locks of fetches; segments that share a lock are fetched one after the other
+_LOCKS = 64  # number of fetch locks; segments that share a lock are fetched one after the other
+
+
+class BoundedDirectory(NamedTuple):
+    """Directory of a cache, and a function that returns its current size limit in bytes."""
+
+    path: Path
+    max_bytes: Callable[[], int]
 
 
 class RemoteIndexCache:
-    """LRU cache of indexes in `remote-log-index-cache`, limited in bytes. Thread-safe; one thread fetches a segment.
+    """LRU cache of the indexes of remote segments, limited in bytes.
 
-    File names are Kafka's: `<start offset>_<segment id>.index`, `.timeindex` and `.txnindex`. The last one is empty for
-    a segment without aborted transactions. The directory is emptied first, because a crash may have left broken files.
+    Thread-safe; concurrent requests for a segment fetch its indexes once. File names are Kafka's: `<start
+    offset>_<segment ID>.index`, `.timeindex` and `.txnindex`. The .txnindex is empty for a segment without aborted
+    transactions. The constructor empties the directory, because a crash may have left incomplete files.
 
     Args:
-        directory: Directory of the cache.
+        directory: Directory of the cache, in Kafka `remote-log-index-cache`.
         max_bytes: Returns the current size limit in bytes.
 
     Raises:
@@ -38,7 +45,7 @@ class RemoteIndexCache:
         self._directory = directory
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._fetching = [threading.Lock() for _ in range(_LOCKS)]
+        self._fetch_locks = [threading.Lock() for _ in range(_LOCKS)]
         self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # in order of the last use
         self._bytes = 0
         if directory.is_dir() and not directory.is_symlink():
@@ -48,7 +55,7 @@ class RemoteIndexCache:
         directory.mkdir(parents=True)
 
     def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
-        """Return an index of a segment, fetching all its indexes if they are not cached.
+        """Return an index of a segment. If it is not cached, fetch all indexes of the segment.
 
         If the indexes cannot be written to disk, they are returned without being cached.
 
@@ -58,11 +65,11 @@ class RemoteIndexCache:
             fetch: Returns all indexes of the segment. Its errors are raised unchanged.
         """
         key = (segment.start_offset, segment.segment_id)
-        data = self._held(key, kind)
+        data = self._read_cached(key, kind)
         if data is not None:
             return data
-        with self._fetching[hash(key) % _LOCKS]:
-            data = self._held(key, kind)
+        with self._fetch_locks[hash(key) % _LOCKS]:
+            data = self._read_cached(key, kind)
             if data is not None:
                 return data
             indexes = fetch()
@@ -77,14 +84,14 @@ class RemoteIndexCache:
     def _path(self, key: tuple[int, UUID], kind: RemoteFile) -> Path:
         return self._directory / f"{key[0]}_{uuid_to_text(key[1])}{kind.value}"
 
-    def _held(self, key: tuple[int, UUID], kind: RemoteFile) -> bytes | None:
+    def _read_cached(self, key: tuple[int, UUID], kind: RemoteFile) -> bytes | None:
         with self._lock:
             if key not in self._sizes:
                 return None
             self._sizes.move_to_end(key)
         try:
             return read_whole(self._path(key, kind), 1 << 31)
-        except OSError:  # evicted since, by another thread
+        except OSError:  # another thread has evicted the segment meanwhile
             return None
 
     def _store(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Reader of the topic __remote_log_metadata in the opened log directories."""
+"""Reader of the topic `__remote_log_metadata` in the log directories of a read."""
 
 from __future__ import annotations
 
@@ -8,56 +8,52 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kafkalog_spark.errors import (
-    CorruptRemoteMetadata,
-    UnsupportedFormat,
-)
+from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replica_choice import choose_copy
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, SegmentStates, decode_event
-from kafkalog_spark.log.tiered.remote_names import (
-    TopicIdPartition,
-)
+from kafkalog_spark.log.tiered.remote_log_events import decode_event
+from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState, SegmentStates
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
 
 class RemoteMetadata:
-    """Remote segments according to `__remote_log_metadata`.
+    """States of remote segments in `__remote_log_metadata`.
 
-    The topic is read once from its beginning; later reads resume at the end of the previous one. Thread-safe. A pickle
-    contains only the locations of the topic.
+    The topic is first read from its beginning; later reads resume at the end of the previous read. Thread-safe. A
+    pickle contains only the locations of the topic.
 
     Args:
-        copies: Locations of the replicas of each partition of the topic.
+        replicas: Locations of the replicas of each partition of the topic.
     """
 
-    def __init__(self, copies: Sequence[Sequence[PartitionLocation]]) -> None:
-        self._copies = tuple(map(tuple, copies))
+    def __init__(self, replicas: Sequence[Sequence[PartitionLocation]]) -> None:
+        self._replicas = tuple(map(tuple, replicas))
         self._lock = threading.Lock()
         self._state: RemoteLogState | None = None
         self._states: dict[TopicIdPartition, SegmentStates] = {}
         self._next_offsets: dict[str, int] = {}  # by topic-partition
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteMetadata, (self._copies,)
+        return RemoteMetadata, (self._replicas,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteMetadata) and self._copies == other._copies
+        return isinstance(other, RemoteMetadata) and self._replicas == other._replicas
 
     def __hash__(self) -> int:
-        return hash(self._copies)
+        return hash(self._replicas)
 
-    def of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
-        """Return the remote segments of a partition.
+    def states_of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
+        """Return the states of the remote segments of a partition.
 
         Args:
             partition: Partition with its topic ID.
-            again: True also reads the events that were written since the last call.
+            again: True to read the events that were written since the last call.
 
         Returns:
-            None if the topic has no events about segments of the partition. They may be in the directories of brokers
-            that are not part of the read.
+            None if the topic has no events about segments of the partition. The events may be in the directories of
+            brokers that are not part of the read.
 
         Raises:
             KafkalogError: If a partition of the topic cannot be opened or read.
@@ -73,8 +69,8 @@ class RemoteMetadata:
         from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
         state = RemoteLogState() if self._state is None else self._state
-        for copies in self._copies:
-            chosen = choose_copy(copies)
+        for replicas in self._replicas:
+            chosen = choose_copy(replicas)
             if chosen is None:
                 continue
             log = chosen[0].location.open()
@@ -85,14 +81,18 @@ class RemoteMetadata:
                 log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
             ):
                 for value in batch.column(0).to_pylist():
-                    if value is None:  # tombstone: records have keys since KIP-1266
+                    if value is None:  # tombstone: the records have keys since KIP-1266
                         continue
                     try:
-                        state.take(decode_event(value))
+                        state.apply(decode_event(value))
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
                         skipped, first_error = skipped + 1, first_error or error.at(topic_partition=log.name)
             if skipped:
-                _log.warning("%d records are skipped, because they are no events; the first: %s", skipped, first_error)
+                _log.warning(
+                    "%d records are skipped, because they are not valid events; the first error: %s",
+                    skipped,
+                    first_error,
+                )
             self._next_offsets[log.name] = end
         self._state = state
         self._states = state.by_partition()

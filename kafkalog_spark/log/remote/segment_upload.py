@@ -17,13 +17,14 @@ from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCode
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, remote_key
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.store.object_store import PART
 
 Pieces = Callable[[], Iterable[bytes]]
-"""Returns the bytes of an object from its beginning; called again for each retry."""
+"""Function that returns the bytes of an object in pieces, from the beginning. It is called again for each retry."""
 Put = Callable[[RemoteFile, Pieces, int], int]
-"""put(file, pieces, size) writes an object of about `size` bytes and returns its size."""
+"""Function `put(file, pieces, size)` that writes an object of about `size` bytes and returns its exact size."""
 
 UPLOAD_ORDER = {
     Layout.AIVEN: (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST),
@@ -33,7 +34,7 @@ UPLOAD_ORDER = {
     ),
 }  # fmt: skip
 """Objects of a segment in the order in which they are written. The last one makes the segment complete."""
-_READ = 1 << 20  # bytes read at a time from a file that is not divided into chunks
+_READ_SIZE = 1 << 20  # bytes read at a time if the file is not divided into chunks
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class LogSegmentData:
         log: The .log file.
         indexes: Index files by kind, with the producer snapshot at the base offset of the next segment. The transaction
             index is present only if a transaction was aborted in the segment.
-        leader_epochs: Content of a leader-epoch checkpoint, from the start of the log to the end of the segment.
+        leader_epochs: Content of a leader-epoch checkpoint with the epochs from the start of the log to the end of the
+            segment.
     """
 
     log: Path
@@ -64,7 +66,7 @@ def upload_segment(
     """Write the objects of a segment.
 
     Args:
-        put: Writes one object.
+        put: Function that writes one object.
         options: Layout, chunk size, compression and encryption.
         segment: Metadata of the segment.
         data: Files of the segment.
@@ -73,8 +75,8 @@ def upload_segment(
         The custom metadata of the segment for `__remote_log_metadata`, or None if there is none.
 
     Raises:
-        RemoteStorageError: If the .log has fewer bytes than the metadata says.
-        OSError: If a file cannot be read, or from `put`.
+        RemoteStorageError: If the .log is shorter than the size in the metadata.
+        OSError: If a file cannot be read or `put` fails.
     """
     if options.layout is Layout.AIVEN:
         return _upload_aiven(put, options, segment, data)
@@ -84,9 +86,9 @@ def upload_segment(
 def _upload_local_tiered(put: Put, segment: RemoteSegment, data: LogSegmentData) -> bytes | None:
     for file in UPLOAD_ORDER[Layout.LOCAL_TIERED]:
         if file is RemoteFile.LOG:
-            put(file, partial(_read_pieces, data.log, segment.size, _READ), segment.size)
+            put(file, partial(_read_file, data.log, segment.size, _READ_SIZE), segment.size)
         elif (index := data.index(file)) is not None:
-            put(file, partial(_pieces_of, index), len(index))
+            put(file, partial(_split_into_parts, index), len(index))
     return None
 
 
@@ -96,27 +98,27 @@ def _upload_aiven(
     compress = options.compress
     if compress and options.compress_by_first_batch:
         with data.log.open("rb") as file:
-            head = file.read(RECORDS_AT)
-        compress = len(head) < RECORDS_AT or parse_header(head, 0, 0).codec == 0
+            header = file.read(RECORDS_AT)
+        compress = len(header) < RECORDS_AT or parse_header(header, 0, 0).codec == 0
     codec = ChunkCodec.for_new_segment(compress, options.keys, options.key_id)
     sizes: list[int] = []
 
     def chunks() -> Iterator[bytes]:
         sizes.clear()  # an upload may be retried from its first chunk
-        for chunk in _read_pieces(data.log, segment.size, options.chunk_size):
-            stored = codec.transformed(chunk)
+        for chunk in _read_file(data.log, segment.size, options.chunk_size):
+            stored = codec.encode_chunk(chunk)
             sizes.append(len(stored))
             yield stored
 
-    log_bytes = put(RemoteFile.LOG, chunks, segment.size)
+    log_size = put(RemoteFile.LOG, chunks, segment.size)
     indexes, ranges = b"", {}
     for kind in INDEX_FIELDS:
         index = data.index(kind)
         if index is not None:
-            stored = codec.transformed_index(index)
+            stored = codec.encode_index(index)
             ranges[kind] = IndexRange(len(indexes), len(stored))
             indexes += stored
-    put(RemoteFile.INDEXES, partial(_pieces_of, indexes), len(indexes))
+    put(RemoteFile.INDEXES, partial(_split_into_parts, indexes), len(indexes))
     if compress:
         chunk_index = ChunkIndex.of_variable(options.chunk_size, segment.size, np.array(sizes, np.int64))
     else:
@@ -125,29 +127,29 @@ def _upload_aiven(
             options.chunk_size, segment.size, options.chunk_size + overhead, sizes[-1] if sizes else 0
         )
     manifest = format_manifest(SegmentManifest(chunk_index, compress, codec.encryption, ranges, segment))
-    put(RemoteFile.MANIFEST, partial(_pieces_of, manifest), len(manifest))
+    put(RemoteFile.MANIFEST, partial(_split_into_parts, manifest), len(manifest))
     fields = options.custom_fields
     return encode_custom_metadata(
-        log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
+        log_size + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
         options.key_prefix if "OBJECT_PREFIX" in fields else None,
         remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
     )
 
 
-def _pieces_of(data: bytes) -> Iterator[bytes]:
+def _split_into_parts(data: bytes) -> Iterator[bytes]:
     for at in range(0, len(data), PART):
         yield data[at : at + PART]
 
 
-def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
+def _read_file(path: Path, size: int, piece: int) -> Iterator[bytes]:
     """Yield the first `size` bytes of a file. Raises RemoteStorageError if the file is shorter."""
     with path.open("rb") as file:
-        left = size
-        while left:
-            data = file.read(min(piece, left))
+        remaining = size
+        while remaining:
+            data = file.read(min(piece, remaining))
             if not data:
                 raise RemoteStorageError(
-                    f"the segment has {size - left} bytes on disk, expected {size}", path=str(path)
+                    f"the segment has {size - remaining} bytes on disk, expected {size}", path=str(path)
                 )
-            left -= len(data)
+            remaining -= len(data)
             yield data

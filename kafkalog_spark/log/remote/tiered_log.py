@@ -1,8 +1,8 @@
-"""Log of a partition with remote segments, which are combined with the local segments by leader epochs.
+"""Log of a partition with remote segments, merged with the local segments by leader epochs.
 
-Readers use it as a PartitionLog. Each of its segments is a part: a whole local segment, or the offsets of a remote
-segment that no local segment has. All segments of a lineage have the same records at the same offsets, so an opened
-remote file can be read past the end of its part with the same result.
+Readers use it like any other PartitionLog. Each of its segments is a part: a local segment, or those offsets of a
+remote segment that no local segment contains. All segments of a lineage have the same records at the same
+offsets, so a reader may continue in an opened remote file after the end of its part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedForma
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
@@ -33,11 +32,14 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.remote.indexed_aborts import find_indexed_aborts
 from kafkalog_spark.log.remote.log_part import LogPart, PlannedLog
 from kafkalog_spark.log.remote.part_finder import PartFinder
+from kafkalog_spark.log.remote.remote_indexes import read_producers
 from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.log.remote.remote_segment_file import open_remote
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS, TierOptions
 from kafkalog_spark.store.interface import Store
 
 _log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TieredLocation(PartitionLocation):
-    """Location of a partition with remote segments. A pickle contains the keys in `options`.
+    """Location of a partition with remote segments. A pickle contains the private keys in `options`.
 
     Attributes:
         is_local: True if `directory` and `store` are those of a local partition directory, False if they are those of
@@ -53,20 +55,20 @@ class TieredLocation(PartitionLocation):
         remote: One remote directory for each topic ID.
         options: Options of the remote storage.
         metadata: Reader of `__remote_log_metadata`, or None if the topic is not available.
-        planned: Parts of the offset range of a task, which then lists nothing.
-        remembered: Metadata of remote segments that need not be fetched again after a listing.
+        planned: Parts of the offset range of a task, which then lists no directory; None to list the directories.
+        remembered: Remote segments whose metadata is already known and is not fetched again.
     """
 
     is_local: bool = False
     remote: tuple[RemoteDir, ...] = ()
-    options: TierOptions = NO_TIER
+    options: TierOptions = DEFAULT_TIER_OPTIONS
     metadata: RemoteMetadata | None = None
     planned: PlannedLog | None = None
     remembered: tuple[StoredSegment, ...] = ()
 
     @property
     def local(self) -> PartitionLocation:
-        """Location without the remote segments, by which the copies of a partition are compared."""
+        """Location of the local log only; `self` if there is no local log. Replicas are compared by it."""
         if not self.is_local:
             return self
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
@@ -76,28 +78,28 @@ class TieredLocation(PartitionLocation):
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        return (self.store, *(place.store for place in self.remote))
+        return (self.store, *(remote_dir.store for remote_dir in self.remote))
 
     @property
     def has_checkpoints(self) -> bool:
         return self.is_local and self.planned is None
 
     def exists(self) -> bool:
-        return super().exists() or any(place.store.exists(place.directory) for place in self.remote)
+        return super().exists() or any(remote_dir.store.exists(remote_dir.directory) for remote_dir in self.remote)
 
     def topic_id(self) -> uuid.UUID | None:
-        """See PartitionLocation. Without a local log: the topic ID that all remote directories share, or None."""
+        """Return the topic ID of the local log; without one, that of the remote directories, or None if they differ."""
         if self.is_local:
             return super().topic_id()
-        ids = {place.partition.topic_id for place in self.remote}
+        ids = {remote_dir.partition.topic_id for remote_dir in self.remote}
         return ids.pop() if len(ids) == 1 else None
 
 
 @dataclass(frozen=True)
 class LocationWithoutTopicId(PartitionLocation):
-    """Location of a partition whose remote segments cannot be found, because its topic ID is missing or unreadable.
+    """Location of a partition whose topic ID is missing or unreadable, so that its remote segments cannot be found.
 
-    The log can be opened only if all of it is on disk.
+    The log can be opened only if all of its segments are on disk.
     """
 
     @property
@@ -120,6 +122,11 @@ class LocationWithoutTopicId(PartitionLocation):
 
 class TieredLog(PartitionLog):
     """Log of a partition in a local directory and in remote directories.
+
+    The metadata of a remote segment is fetched when the segment is first needed (`_remote_segment`).
+
+    Attributes:
+        finder: Finder of the parts, with the result of the last listing.
 
     Raises:
         NotALogDirectory: If the log cannot be opened.
@@ -145,11 +152,11 @@ class TieredLog(PartitionLog):
     def location_for(self, start: int, end: int | None) -> PartitionLocation:
         if end is not None:
             return replace(self._location, planned=self.planned_for(start, end))
-        remembered = tuple(part.held for _, part in self.parts_of(start, MAX_INT64) if part.held is not None)
+        remembered = tuple(part.stored for _, part in self.parts_of(start, MAX_INT64) if part.stored is not None)
         return replace(self._location, remembered=remembered)
 
     def refresh(self) -> None:
-        """See PartitionLog. Lists every directory again and reads the new events of `__remote_log_metadata`."""
+        """List every directory again, and read the new events of `__remote_log_metadata`."""
         self.__dict__.pop("log_end", None)
         if self._planned is not None and self._location.is_local:
             self.hints = self._location.with_checkpoints(self.hints)
@@ -165,29 +172,30 @@ class TieredLog(PartitionLog):
 
     def _list(self, *, again: bool = False) -> None:
         if self._planned is not None:
-            self._take_parts(self._planned.parts)
+            self._set_parts(self._planned.parts)
             self.names = []
             return
         if self._location.is_local and self._local is None:
             self._local = PartitionLog(self._location.local, self.hints)
         local = self._live_local
-        self._take_parts(self.finder.find(local, self.hints.log_start, again=again))
+        self._set_parts(self.finder.find(local, self.hints.log_start, again=again))
         self.is_deleted = local is None and not self.finder.exists
         self.names, self.facts = (local.names, local.facts) if local is not None else self.finder.listed
 
     @property
     def _live_local(self) -> PartitionLog | None:
+        """Local log, or None if there is none, it was deleted, or it has no segments."""
         local = self._local
         return local if local is not None and not local.is_deleted and local.segments else None
 
-    def _take_parts(self, parts: Iterable[LogPart]) -> None:
+    def _set_parts(self, parts: Iterable[LogPart]) -> None:
         self._parts = list(parts)
         self.segments = [part.files for part in self._parts]
         self._bases = [part.files.base_offset for part in self._parts]
 
     @property
     def log_start_offset(self) -> int:
-        """First offset that readers may read."""
+        """First visible offset: that of the first part, or the checkpointed log start offset if it is higher."""
         if self._planned is not None:
             return self._planned.log_start
         first = self._parts[0].start if self._parts else 0
@@ -195,7 +203,7 @@ class TieredLog(PartitionLog):
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """See PartitionLog. Without a local log: the end of the last remote segment."""
+        """End of the local log; without one, the end of the last remote segment."""
         if self._planned is not None:
             return self._planned.log_end
         local = self._live_local
@@ -206,43 +214,54 @@ class TieredLog(PartitionLog):
         return end._replace(offset=max(end.offset, self.log_start_offset))
 
     def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
-        """See PartitionLog. Those of remote segments, by the path of the .log, tell of the offset after the segment."""
-        found = {}
+        """Return (offset, path) of the producer snapshots at or below `offset`, the latest first.
+
+        The snapshot of a remote segment has the offset after the segment, and is identified by the path of the .log.
+        """
+        snapshots = {}
         for part in self._parts:
             until = part.end_of_file
             if part.remote_path is not None and until is not None and until <= offset:
-                found[until] = part.remote_path
+                snapshots[until] = part.remote_path
         if self._local is not None:
-            found.update(self._local.snapshots_up_to(offset))
-        return sorted(found.items(), reverse=True)
+            snapshots.update(self._local.snapshots_up_to(offset))
+        return sorted(snapshots.items(), reverse=True)
 
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
-        """See PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
+        """Return the entries of a producer snapshot.
+
+        Raises:
+            FileNotFoundError: If it does not exist, or if the segment does not end at the offset of the snapshot.
+            CorruptSnapshot, UnsupportedFormat, OSError: If it cannot be read.
+        """
         for index, part in enumerate(self._parts):
-            if part.remote_path == path and (held := self._held(index)) is not None:
-                return producers_after(held, self._keys)
+            if part.remote_path == path and (stored := self._remote_segment(index)) is not None:
+                return read_producers(stored, self._keys)
         return super().read_snapshot(path)
 
-    def _held(self, index: int) -> StoredSegment | None:
-        """Facts of a part's remote segment, fetched if needed; None for a local one. Raises as PartFinder.hold."""
+    def _remote_segment(self, index: int) -> StoredSegment | None:
+        """Return the remote segment of a part, fetching its metadata if needed; None for a local part.
+
+        Raises the errors of `PartFinder.fetch_checked`.
+        """
         part = self._parts[index]
         if not part.is_pending:
-            return part.held
+            return part.stored
         following = self._parts[index + 1] if index + 1 < len(self._parts) else None
-        held = self.finder.hold(part, following, self._live_local)
-        files = replace(held.files, base_offset=part.start)
-        self._parts[index] = part._replace(held=held, listing=None, objects=None, files=files)
+        stored = self.finder.fetch_checked(part, following, self._live_local)
+        files = replace(stored.files, base_offset=part.start)
+        self._parts[index] = part._replace(stored=stored, listing=None, objects=None, files=files)
         self.segments[index] = files
-        return held
+        return stored
 
     def prefetch_segments(self, start: int, end: int) -> None:
-        """See PartitionLog: the remote segments of [start, end) are asked about, several at once."""
+        """Fetch the metadata of the remote segments of [start, end) with concurrent requests."""
         for _ in range(LISTINGS):
-            wanted = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
+            pending = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
             try:
-                self.finder.fetch_metadata(list(wanted.values()))  # several at once; `_held` finds it done
-                for index in wanted:
-                    self._held(index)
+                self.finder.fetch_metadata(list(pending.values()))  # cached for `_remote_segment`
+                for index in pending:
+                    self._remote_segment(index)
                 return
             except FileNotFoundError:
                 self.refresh()
@@ -252,44 +271,44 @@ class TieredLog(PartitionLog):
         return [(index, part) for index, part in enumerate(self._parts) if part.start < end and part.until > start]
 
     def segment_index(self, offset: int) -> int:
-        """See PartitionLog; for an offset that nothing holds, the part after the hole."""
+        """Return the index of the part that contains `offset`; for an offset in a hole, that of the next part."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         last = len(self._parts) - 1
         return index + 1 if index < last and offset >= self._parts[index].until else index
 
     def next_base_offset(self, index: int) -> int | None:
-        """Where the part after `index` begins; of the last one where it ends, None for the end of a live log."""
+        """Return the start of the next part; for the last part its end, or None at the end of a live log."""
         if index + 1 < len(self._bases):
             return self._bases[index + 1]
         part = self._parts[index]
         return part.next_base if part.is_local else part.until
 
     def largest_timestamp(self, index: int) -> int | None:
-        """See PartitionLog: what was written down of a remote segment."""
+        """Return the largest timestamp (ms) in a remote segment; None if it is unknown or the part is local."""
         try:
-            held = self._held(index)
+            stored = self._remote_segment(index)
         except FileNotFoundError:
             return None
-        return held.segment.max_timestamp if held is not None and held.segment.max_timestamp >= 0 else None
+        return stored.segment.max_timestamp if stored is not None and stored.segment.max_timestamp >= 0 else None
 
     def _open_listed(self, index: int) -> SegmentFile:
-        """Raises as `open_remote`."""
-        held, part = self._held(index), self._parts[index]
-        if held is not None:
-            return open_remote(held, self._keys, self.name, pass_over_damage=self.pass_over_damage)
+        """Open the segment of a part. Raises the errors of `open_remote`."""
+        stored, part = self._remote_segment(index), self._parts[index]
+        if stored is not None:
+            return open_remote(stored, self._keys, self.name, pass_over_damage=self.pass_over_damage)
         return self._open(part.files, part.next_base, part.facts)
 
     def size_of(self, index: int) -> int:
-        """See PartitionLog; of a remote segment as it was before the plugin."""
-        held, part = self._held(index), self._parts[index]
+        """Return the size of the decoded .log of a part in bytes."""
+        stored, part = self._remote_segment(index), self._parts[index]
         facts = part.facts.get(part.files.log)
         size = None if facts is None else facts.size
-        if held is not None:
-            size = held.log_size
+        if stored is not None:
+            size = stored.log_size
         return os.stat(self.segment_path(index)).st_size if size is None else size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
-        """See PartitionLog; past what a task was given to know, everything is listed."""
+        """Open the segment whose range contains `offset`, listing the directories if no planned part has it."""
         if self._planned is not None and not (self._parts and self._parts[0].start <= offset < self._parts[-1].until):
             self.refresh()
         return super().open_segment_at(offset)
@@ -305,13 +324,16 @@ class TieredLog(PartitionLog):
         return part.remote_path or os.path.join(self.directory, part.files.log)
 
     def planned_for(self, start: int, end: int) -> PlannedLog:
-        """Return the parts and offsets with which a task reads [start, end) without a listing."""
+        """Return the parts and offsets with which a task reads [start, end) without listing directories."""
         self.prefetch_segments(start, end)
         parts = tuple(part for _, part in self.parts_of(start, end) if not part.is_pending)
         return PlannedLog(self.log_start_offset, self.log_end, parts)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """See PartitionLog: remote parts have transaction indexes that are complete, unless `aborted_of` is None."""
+        """Return [start, end) divided into runs of local parts and runs of remote parts.
+
+        For remote parts, aborted transactions are looked up in transaction indexes.
+        """
         self.prefetch_segments(start, end)
         runs: list[IndexedRun] = []
         for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):
@@ -323,41 +345,18 @@ class TieredLog(PartitionLog):
                 runs.append(IndexedRun(begin, until, find))
         return runs
 
-    # Kafka copies a segment once all of its transactions have ended, and with it the index of those whose abort marker
-    # lies in it (RemoteLogManager.collectAbortedTransactions). So the batches need not be read twice. A marker may lie
-    # in a later segment, and that one may be local: the producer snapshots that are copied with the segments tell which
-    # transactions had not ended, and for these alone is read on.
-
     def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:
-        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read, or do
-        not tell. indexes: of remote parts one after the other, from that of `start` on, also past `end`."""
-        found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
-        waiting: dict[int, int] | None = None
-        reached = end
-        for index in indexes:
-            try:
-                segment = self._held(index)
-                assert segment is not None
-                indexed = aborted_of(segment, self._keys)
-            except (CorruptLog, UnsupportedFormat, OSError) as error:
-                _log.warning("%s: the batches are read, as the transaction index cannot be: %s", self.name, error)
-                return None
-            if indexed is None:
-                return None
-            search = collect_aborted(indexed, start, end)
-            found.update(dict.fromkeys(search.transactions))
-            reached = segment.segment.until
-            if search.complete:
-                return IndexedAborts(list(found), {}, reached)
-            if reached >= end:
-                try:
-                    waiting = {
-                        entry.producer_id: entry.transaction_first_offset
-                        for entry in producers_after(segment, self._keys)
-                        if entry.has_open_transaction and entry.transaction_first_offset < end
-                    }
-                except (CorruptLog, UnsupportedFormat, OSError):
-                    waiting = None
-                if waiting == {}:
-                    break
-        return None if waiting is None else IndexedAborts(list(found), waiting, reached)
+        """Return the aborted transactions of [start, end), or None if the batches must be read.
+
+        Args:
+            indexes: Indexes of consecutive remote parts, from the one that contains `start` on. They may continue
+                after `end`.
+            start: First offset.
+            end: Offset after the last one.
+        """
+        segments = (self._remote_segment(index) for index in indexes)
+        try:
+            return find_indexed_aborts(segments, self._keys, start, end)
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
+            _log.warning("%s: the batches are read, because the transaction index cannot be read: %s", self.name, error)
+            return None

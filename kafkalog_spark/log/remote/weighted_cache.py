@@ -29,13 +29,13 @@ class WeightedCache(Generic[V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Return the value of `key`, calling `make` if it is not cached. Errors of `make` are raised unchanged."""
+    def get(self, key: Hashable, compute: Callable[[], V]) -> V:
+        """Return the value of `key`, calling `compute` if it is not cached. Raises the errors of `compute`."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
-        value = make()
+        value = compute()
         with self._lock:
             if key not in self._values:
                 self._values[key] = value

@@ -21,16 +21,13 @@ from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, check_indexes_size
+from kafkalog_spark.log.remote.remote_indexes import check_indexes_size
+from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteSegmentState,
-    SegmentEvent,
-    SegmentUpdate,
-    encode_event,
-    metadata_partition,
-)
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState, SegmentEvent, SegmentUpdate, encode_event
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
@@ -169,9 +166,9 @@ def write_metadata_topic(
 def _readable_segments(listing: RemoteDirListing, report: TierReport) -> list[RemoteSegment]:
     """Return the complete segments of a remote directory, and add those that cannot be read to the report."""
     segments = []
-    for objects in listing.look():
+    for objects in listing.list_segments():
         try:
-            (stored,) = listing.held([objects])
+            (stored,) = listing.fetch_metadata([objects])
         except (KafkalogError, OSError) as error:
             path = f"{listing.remote_dir.directory}/{objects.objects[RemoteFile.LOG]}"
             report.unreadable.append((path, str(error)))

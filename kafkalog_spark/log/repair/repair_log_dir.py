@@ -30,7 +30,7 @@ from kafkalog_spark.log.remote.recorded_storage import refuse_unallowed
 from kafkalog_spark.log.repair.merged_log import merged_location
 from kafkalog_spark.log.repair.partition_repair import repair_partition
 from kafkalog_spark.log.repair.report import PartitionReport, RepairReport
-from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
@@ -43,7 +43,7 @@ def repair_log_dirs(
     sources: Iterable[str | os.PathLike[str]],
     destination: str | os.PathLike[str],
     storage: StorageOptions | None = None,
-    tier: TierOptions = NO_TIER,
+    tier: TierOptions = DEFAULT_TIER_OPTIONS,
     *,
     records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,

@@ -25,7 +25,7 @@ from kafkalog_spark.log.repair.batch_verdicts import FindBadRecords, KeptBatches
 from kafkalog_spark.log.repair.damaged_segment import Damage
 from kafkalog_spark.log.repair.lost_keys import read_lost_keys
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, key_text
-from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.index_builder import IndexBuilder
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
 _COPY_BYTES = 8 << 20  # bytes that are copied at a time
@@ -121,7 +121,7 @@ class SegmentRepair:
         if not self.size and not keep_empty:
             self._path.unlink()
             return
-        offsets, times = self._indexes.finished()
+        offsets, times = self._indexes.build()
         self._path.with_suffix(names.OFFSET_INDEX_SUFFIX).write_bytes(offsets)
         self._path.with_suffix(names.TIME_INDEX_SUFFIX).write_bytes(times)
         aborted = self._state.transactions.aborted[self._aborts_before :]

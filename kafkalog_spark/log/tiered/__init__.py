@@ -1,1 +1,1 @@
-"""Tiered storage (KIP-405): what its objects and metadata mean, and which segments count. No I/O but for PEM files."""
+"""Formats and rules of tiered storage (KIP-405). They do no I/O, except that key files are read."""

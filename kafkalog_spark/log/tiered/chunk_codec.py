@@ -1,4 +1,4 @@
-"""Compression and encryption of the chunks and indexes of a remote segment, compatible with Aiven's plugin.
+"""Compression and encryption of the chunks and indexes of a remote segment, in the format of Aiven's plugin.
 
 A chunk is compressed to one zstd frame, then encrypted with AES-256-GCM, using the data key and the AAD of the segment
 (AesEncryptionProvider). The result is the IV (12 bytes), the ciphertext and the tag (16 bytes). Indexes are never
@@ -16,12 +16,19 @@ import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
 from kafkalog_spark.log.tiered.chunks import Chunk
-from kafkalog_spark.log.tiered.key_ring import DATA_KEY_SIZE, KeyRing, needs_extra
+from kafkalog_spark.log.tiered.key_ring import DATA_KEY_SIZE, KeyRing, missing_package_error
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentEncryption, SegmentManifest
 
-IV_SIZE = 12
-TAG_SIZE = 16
+IV_SIZE = 12  # bytes
+TAG_SIZE = 16  # bytes
 ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE  # bytes that encryption adds to each chunk and index
+PART_READ = 2 << 20  # bytes fetched at a time by `ChunkCodec.decode_chunk_part`
+_SKIP_SIZE = 256 << 10  # bytes decompressed at a time before the start of a part
+_MAX_WINDOW = 1 << 27  # largest zstd window in bytes; the default limit of zstd
+_AAD_SIZE = 32  # bytes of random AAD, as in AesEncryptionProvider
+
+_TRUNCATED = "the object was truncated or does not belong to this manifest"
+_TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
 
 Buffer = bytes | bytearray | memoryview
 FetchRange = Callable[[int, int], Buffer]  # returns bytes [begin, end) of an object
@@ -31,40 +38,46 @@ FetchRange = Callable[[int, int], Buffer]  # returns bytes [begin, end) of an ob
 class ChunkCodec:
     """Codec of the chunks and indexes of one segment; thread-safe.
 
-    It contains the data key, so do not pickle or log it. Construct it where it is used, from manifest and key ring.
+    It contains the data key, so never pickle or log it. Construct it from the manifest and the key ring in the process
+    that uses it.
+
+    Attributes:
+        compressed: True if chunks are compressed.
+        cipher: The AESGCM object; None without encryption.
+        encryption: Parameters of the encryption; None without encryption.
     """
 
     compressed: bool
-    cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
+    cipher: Any = field(default=None, repr=False)
     encryption: SegmentEncryption | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, manifest: SegmentManifest, keys: KeyRing | None) -> ChunkCodec:
-        """Return the codec for a segment with this manifest. Raises the errors of `KeyRing.data_key`."""
+        """Return the codec of a stored segment. Raises the errors of `KeyRing.data_key`."""
         encryption = manifest.encryption
         if encryption is None:
             return cls(manifest.compressed)
-        return cls(manifest.compressed, _cipher((keys or KeyRing({})).data_key(encryption)), encryption)
+        return cls(manifest.compressed, _create_cipher((keys or KeyRing({})).unwrap_data_key(encryption)), encryption)
 
     @classmethod
     def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
-        """Return a codec with a new data key and AAD, or one without encryption if `key_id` is None.
+        """Return a codec for a segment to upload, with a new data key and AAD if `key_id` is not None.
 
-        Raises the errors of `KeyRing.wrapped`.
+        Raises the errors of `KeyRing.wrap_data_key`.
         """
         if key_id is None:
             return cls(compressed)
         data_key = os.urandom(DATA_KEY_SIZE)
-        encryption = SegmentEncryption(key_id, keys.wrapped(key_id, data_key), os.urandom(_AAD_SIZE))
-        return cls(compressed, _cipher(data_key), encryption)
+        encryption = SegmentEncryption(key_id, keys.wrap_data_key(key_id, data_key), os.urandom(_AAD_SIZE))
+        return cls(compressed, _create_cipher(data_key), encryption)
 
-    def transformed(self, chunk: bytes) -> bytes:
+    def encode_chunk(self, chunk: bytes) -> bytes:
         """Return the stored form of a chunk."""
         if self.compressed:
             chunk = zstandard.ZstdCompressor(write_content_size=True).compress(chunk)
-        return self.transformed_index(chunk)
+        return self.encode_index(chunk)
 
-    def transformed_index(self, data: bytes) -> bytes:
+    def encode_index(self, data: bytes) -> bytes:
         """Return the stored form of an index, which is not compressed, and not encrypted if it is empty."""
         if self.encryption is None or not data:
             return data
@@ -72,7 +85,7 @@ class ChunkCodec:
         sealed: bytes = self.cipher.encrypt(iv, data, self.encryption.aad)
         return iv + sealed
 
-    def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
+    def decode_chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
         """Return the original bytes of a chunk.
 
         Args:
@@ -84,26 +97,26 @@ class ChunkCodec:
             CorruptChunk: If `data` cannot be decrypted or decompressed to the original size.
         """
         try:
-            data = self._decrypted(data, chunk.size)
+            data = self._decrypt(data, chunk.size)
             if self.compressed:
-                data = _decompressed(data, chunk.original_size)
+                data = _decompress(data, chunk.original_size)
             if len(data) != chunk.original_size:
-                raise CorruptChunk(f"{len(data)} bytes came out of it, {chunk.original_size} went in")
+                raise CorruptChunk(f"decoded to {len(data)} bytes, expected {chunk.original_size}")
         except CorruptChunk as error:
             what = f"chunk {chunk.number}: {error.what}"
             raise CorruptChunk(what, path=path, position=chunk.position, hint=error.hint) from None
         return data
 
     @property
-    def decodes_parts(self) -> bool:
-        """True if `part` can be used: an encrypted chunk can only be authenticated as a whole."""
+    def can_decode_parts(self) -> bool:
+        """True if `decode_chunk_part` can be used. An encrypted chunk can only be authenticated as a whole."""
         return self.compressed and self.cipher is None
 
-    def part(self, fetch: FetchRange, chunk: Chunk, begin: int, end: int, path: str) -> bytes:
+    def decode_chunk_part(self, fetch: FetchRange, chunk: Chunk, begin: int, end: int, path: str) -> bytes:
         """Return the original bytes [begin, end) of a large chunk.
 
-        The chunk is decoded piece by piece from its start, so neither the stored nor the original chunk is in memory as
-        a whole. Requires `decodes_parts`.
+        The chunk is decoded piece by piece from its start, so the whole chunk is never in memory.
+        Requires `can_decode_parts`.
 
         Args:
             fetch: Returns a byte range of the object.
@@ -119,16 +132,16 @@ class ChunkCodec:
         context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
         what = f"chunk {chunk.number}: "
         try:
-            source: Any = _ObjectReader(fetch, chunk)  # zstandard calls only `read`
+            source: Any = _ChunkReader(fetch, chunk)  # zstandard calls only `read`
             with context.stream_reader(source, read_size=PART_READ) as stream:
-                skipped = bytearray(min(_SKIPPED_AT_ONCE, begin))
-                for at in range(0, begin, _SKIPPED_AT_ONCE):
-                    _skip(stream, memoryview(skipped)[: begin - at])
+                buffer = bytearray(min(_SKIP_SIZE, begin))
+                for position in range(0, begin, _SKIP_SIZE):
+                    _discard(stream, memoryview(buffer)[: begin - position])
                 part: bytes = stream.read(end - begin)
                 if len(part) < end - begin:
-                    raise CorruptChunk(f"{end - begin - len(part)} bytes are missing at its end", hint=_CUT)
+                    raise CorruptChunk(f"{end - begin - len(part)} bytes are missing at its end", hint=_TRUNCATED)
                 if end == chunk.original_size and stream.read(1):
-                    raise CorruptChunk(f"more than the {chunk.original_size} bytes that went in came out of it")
+                    raise CorruptChunk(f"decoded to more than the expected {chunk.original_size} bytes")
         except CorruptChunk as error:
             raise CorruptChunk(what + error.what, path=path, position=chunk.position) from None
         except zstandard.ZstdError as error:
@@ -136,30 +149,30 @@ class ChunkCodec:
             raise CorruptChunk(reason, path=path, position=chunk.position) from None
         return part
 
-    def index(self, data: Buffer, index_range: IndexRange, path: str | None = None) -> Buffer:
+    def decode_index(self, data: Buffer, index_range: IndexRange, path: str | None = None) -> Buffer:
         """Return the original bytes of an index.
 
         Args:
             data: Stored bytes of the index.
-            index_range: Position of the index in the `.indexes` object.
+            index_range: Position and stored size of the index in the `.indexes` object.
             path: Key of the object, for errors.
 
         Raises:
             CorruptChunk: If `data` has the wrong size or cannot be decrypted.
         """
         try:
-            return self._decrypted(data, index_range.size)
+            return self._decrypt(data, index_range.size)
         except CorruptChunk as error:
             what = f"an index: {error.what}"
             raise CorruptChunk(what, path=path, position=index_range.position, hint=error.hint) from None
 
-    def _decrypted(self, data: Buffer, size: int) -> Buffer:
+    def _decrypt(self, data: Buffer, size: int) -> Buffer:
         if len(data) != size:
-            raise CorruptChunk(f"{len(data)} bytes, the manifest says {size}", hint=_CUT)
+            raise CorruptChunk(f"{len(data)} stored bytes, expected {size} by the manifest", hint=_TRUNCATED)
         if self.encryption is None or not size:  # an empty index is not encrypted
             return data
         if size < ENCRYPTION_OVERHEAD:
-            raise CorruptChunk(f"{size} bytes, fewer than the {ENCRYPTION_OVERHEAD} that encryption adds")
+            raise CorruptChunk(f"{size} stored bytes, fewer than the {ENCRYPTION_OVERHEAD} bytes of IV and tag")
         from cryptography.exceptions import InvalidTag
 
         view = memoryview(data)
@@ -170,53 +183,44 @@ class ChunkCodec:
         return plain
 
 
-class _ObjectReader:
-    """File object over the stored bytes of a chunk."""
-
-    def __init__(self, fetch: FetchRange, chunk: Chunk) -> None:
-        self._fetch = fetch
-        self._at, self._end = chunk.position, chunk.position + chunk.size
-
-    def read(self, size: int) -> Buffer:
-        begin, self._at = self._at, min(self._at + size, self._end)
-        return self._fetch(begin, self._at) if begin < self._at else b""
-
-
-def _skip(stream: Any, target: memoryview) -> None:
-    while target:
-        count = stream.readinto(target)
-        if not count:
-            raise CorruptChunk(f"{len(target)} bytes are missing at its end", hint=_CUT)
-        target = target[count:]
-
-
-def _cipher(data_key: bytes) -> Any:
+def _create_cipher(data_key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise needs_extra("cryptography") from None
+        raise missing_package_error("cryptography") from None
     return AESGCM(data_key)
 
 
-_AAD_SIZE = 32  # bytes of random AAD, as in AesEncryptionProvider
-_CUT = "the object was truncated or does not belong to this manifest"
-_TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
-
-
-def _decompressed(data: Buffer, expected: int) -> bytes:
+def _decompress(data: Buffer, expected: int) -> bytes:
     """Return the content of a zstd frame, allocating at most `expected` bytes for it."""
     try:
         # The library allocates the announced size, regardless of max_output_size.
         announced = zstandard.get_frame_parameters(data).content_size
         if announced not in (expected, zstandard.CONTENTSIZE_UNKNOWN):
-            raise CorruptChunk(f"its zstd frame announces {announced} bytes, {expected} went in")
+            raise CorruptChunk(f"its zstd frame announces {announced} bytes, expected {expected}")
         context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        # One byte more, because 0 means no limit.
+        # The limit is one byte more than expected, because 0 means no limit.
         return context.decompress(data, max_output_size=expected + 1, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptChunk(f"cannot be decompressed (zstd): {error}") from None
 
 
-PART_READ = 2 << 20  # bytes fetched at a time by `ChunkCodec.part`
-_SKIPPED_AT_ONCE = 256 << 10
-_MAX_WINDOW = 1 << 27  # largest zstd window in bytes; the default limit of zstd
+class _ChunkReader:
+    """File object with the stored bytes of a chunk."""
+
+    def __init__(self, fetch: FetchRange, chunk: Chunk) -> None:
+        self._fetch = fetch
+        self._position, self._end = chunk.position, chunk.position + chunk.size
+
+    def read(self, size: int) -> Buffer:
+        begin, self._position = self._position, min(self._position + size, self._end)
+        return self._fetch(begin, self._position) if begin < self._position else b""
+
+
+def _discard(stream: Any, target: memoryview) -> None:
+    """Read and ignore as many bytes as `target` has. Raises CorruptChunk if the stream ends before."""
+    while target:
+        count = stream.readinto(target)
+        if not count:
+            raise CorruptChunk(f"{len(target)} bytes are missing at its end", hint=_TRUNCATED)
+        target = target[count:]

@@ -1,8 +1,8 @@
 """Index from positions in a segment to chunks in its remote object (Aiven's plugin: manifest/index).
 
-A segment is divided every `original_chunk_size` bytes, regardless of batches. Each chunk is transformed separately, and
-the object contains the transformed chunks one after the other, so one range of the object covers any range of the
-segment.
+A segment is divided every `original_chunk_size` bytes, regardless of batches. Each chunk is compressed and encrypted
+separately ("transformed"). The object contains the transformed chunks one after the other, so one range of the object
+covers any range of the segment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from kafkalog_spark.log.tiered.chunk_sizes import Sizes, check_count
 
 
 class Chunk(NamedTuple):
-    """Number of a chunk, from 0, with its position and size in bytes, in the original segment and in the object."""
+    """Number of a chunk, from 0, and its position and size in bytes.
+
+    Attributes:
+        original_position, original_size: Those in the segment.
+        position, size: Those in the object.
+    """
 
     number: int
     original_position: int
@@ -30,7 +35,7 @@ class Chunk(NamedTuple):
 
 
 class ObjectRange(NamedTuple):
-    """Byte range [begin, end) of an object, which consists of whole chunks, and the numbers of these chunks."""
+    """Byte range [begin, end) of an object that consists of whole chunks, and the numbers of these chunks."""
 
     begin: int
     end: int
@@ -39,11 +44,11 @@ class ObjectRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIndex:
-    """Positions of the chunks of one segment.
+    """Positions of the chunks of one segment, in the segment and in its object.
 
     Attributes:
-        original_chunk_size: Bytes of each chunk of the segment except the last.
-        original_file_size: Bytes of the segment.
+        original_chunk_size: Size in bytes of each original chunk except the last.
+        original_file_size: Size of the segment in bytes.
         positions: Start of each transformed chunk in the object, and the end of the last; int64 of shape (chunks + 1,).
     """
 
@@ -55,7 +60,7 @@ class ChunkIndex:
     def of_fixed(
         cls, original_chunk_size: int, original_file_size: int, transformed_size: int, final_transformed_size: int
     ) -> Self:
-        """Return the index of chunks that have one transformed size, except the last. Raises CorruptManifest."""
+        """Return the index of chunks with one transformed size, except for the last chunk. Raises CorruptManifest."""
         count = chunk_count(original_chunk_size, original_file_size)
         # Sizes above the limit are clipped to one that `of_variable` refuses, since they may not fit into an int64.
         sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
@@ -69,7 +74,7 @@ class ChunkIndex:
         count = chunk_count(original_chunk_size, original_file_size)
         if count != len(sizes):
             raise CorruptManifest(
-                f"there are sizes of {len(sizes)} chunks, expected {count} for {original_file_size} bytes in chunks of "
+                f"the manifest lists {len(sizes)} chunks, expected {count} for {original_file_size} bytes in chunks of "
                 f"{original_chunk_size}"
             )
         for size in (int(sizes.min()), int(sizes.max())) if len(sizes) else ():
@@ -82,6 +87,7 @@ class ChunkIndex:
 
     @property
     def count(self) -> int:
+        """Number of chunks."""
         return len(self.positions) - 1
 
     @property
@@ -98,12 +104,12 @@ class ChunkIndex:
         """Return chunk `number`, from 0. Raises IndexError if there is no such chunk."""
         if not 0 <= number < self.count:
             raise IndexError(f"chunk {number} of {self.count}")
-        begins = number * self.original_chunk_size
-        size = min(self.original_chunk_size, self.original_file_size - begins)
+        original_position = number * self.original_chunk_size
+        original_size = min(self.original_chunk_size, self.original_file_size - original_position)
         position = int(self.positions[number])
-        return Chunk(number, begins, size, position, int(self.positions[number + 1]) - position)
+        return Chunk(number, original_position, original_size, position, int(self.positions[number + 1]) - position)
 
-    def range_of(self, begin: int, end: int) -> ObjectRange:
+    def object_range(self, begin: int, end: int) -> ObjectRange:
         """Return the object range that covers bytes [begin, end) of the segment.
 
         Raises:
@@ -117,20 +123,23 @@ class ChunkIndex:
         return ObjectRange(int(self.positions[first]), int(self.positions[last + 1]), range(first, last + 1))
 
     def slices(self, begin: int, end: int) -> Iterator[tuple[Chunk, int, int]]:
-        """Yield each chunk that overlaps bytes [begin, end) of the segment, and the overlap, relative to the chunk."""
-        for number in self.range_of(begin, end).chunks:
+        """Yield each chunk that overlaps bytes [begin, end) of the segment, with the overlap.
+
+        Start and end of the overlap are relative to the start of the original chunk.
+        """
+        for number in self.object_range(begin, end).chunks:
             chunk = self.chunk(number)
-            skip = chunk.original_position
-            yield chunk, max(begin - skip, 0), min(end - skip, chunk.original_size)
+            start = chunk.original_position
+            yield chunk, max(begin - start, 0), min(end - start, chunk.original_size)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ChunkIndex) and self._values == other._values
+        return isinstance(other, ChunkIndex) and self._comparison_key == other._comparison_key
 
     def __hash__(self) -> int:
-        return hash(self._values)
+        return hash(self._comparison_key)
 
     @property
-    def _values(self) -> tuple[int, int, bytes]:
+    def _comparison_key(self) -> tuple[int, int, bytes]:
         return self.original_chunk_size, self.original_file_size, self.positions.tobytes()
 
 

@@ -1,7 +1,8 @@
-"""Custom metadata of Aiven's plugin: the bytes of a metadata event that locate the objects of a segment.
+"""Custom metadata of Aiven's plugin: the location of the objects of a segment.
 
-Tagged fields (SegmentCustomMetadataSerde): 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact
-strings). They locate the objects even if the configuration has changed since the segment was copied.
+It is stored in the events of the segment, and remains valid if the configuration of the plugin changes after the copy.
+Its tagged fields are 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact strings). Source:
+SegmentCustomMetadataSerde.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, o
     """Return the custom metadata of a segment, or None if no field is present.
 
     Args:
-        remote_size: Bytes of all objects of the segment.
+        remote_size: Total size of the objects of the segment in bytes.
         object_prefix: `key.prefix` of the segment.
-        object_key: Key of the objects, without prefix and suffix.
+        object_key: Common key of the objects, without prefix and suffix.
     """
     size = bytearray()
     if remote_size is not None:
@@ -27,8 +28,8 @@ def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, o
     return uvarint(len(fields)) + b"".join(fields) if fields else None
 
 
-def custom_object_key(data: bytes) -> tuple[str | None, str | None]:
-    """Return `object_prefix` and `object_key`, each None if it is absent.
+def decode_object_key(data: bytes) -> tuple[str | None, str | None]:
+    """Return `object_prefix` and `object_key` of custom metadata, each None if it is absent.
 
     Raises:
         CorruptRemoteMetadata: If the bytes cannot be decoded.

@@ -1,7 +1,8 @@
-"""Decides by leader epochs which remote segments belong to a partition's log.
+"""Lineage of a log, and the rules by which a remote segment belongs to it.
 
-The lineage of a log is its leader-epoch checkpoint: (epoch, start offset), both increasing. Segments of a leader that
-lost an unclean election contain records that no consumer may see. Kafka:
+The lineage is the leader-epoch checkpoint of the log: pairs of epoch and start offset, both increasing. A segment
+whose leader epochs are not in the lineage was copied by a former leader that diverged (unclean leader election). Its
+records are not part of the log, and consumers must not see them. Kafka:
 RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
 
@@ -13,10 +14,10 @@ from enum import Enum
 from itertools import pairwise
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 Lineage = Sequence[EpochEntry]
-"""Entries by epoch, without empty epochs, as `without_empty_epochs` returns them."""
+"""Entries in order of epochs, without empty epochs, as `without_empty_epochs` returns them."""
 
 
 class ExclusionReason(Enum):
@@ -38,9 +39,25 @@ def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
     An epoch has no records if its start offset is also that of the next entry.
     """
     entries = sorted(EpochEntry(*entry) for entry in epochs)
-    return [entry for entry, following in pairwise(entries) if following.start_offset != entry.start_offset] + entries[
-        -1:
-    ]
+    has_records = [entry for entry, following in pairwise(entries) if following.start_offset != entry.start_offset]
+    return has_records + entries[-1:]
+
+
+def epochs_within(epochs: Iterable[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:
+    """Return the leader epochs of a segment with offsets [start, until).
+
+    The entry of the first epoch gets `start` as its start offset, like the segmentLeaderEpochs of Kafka's
+    RemoteLogManager.
+    """
+    within: list[EpochEntry] = []
+    for entry in without_empty_epochs(epochs):
+        if entry.start_offset >= until:
+            break
+        if entry.start_offset <= start:
+            within = [EpochEntry(entry.epoch, start)]
+        else:
+            within.append(entry)
+    return tuple(within)
 
 
 def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> ExclusionReason | None:
@@ -48,8 +65,8 @@ def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | No
 
     Args:
         segment: The segment.
-        lineage: Of the log.
-        log_end: Log end offset of a live log, else None.
+        lineage: Lineage of the log.
+        log_end: Log end offset of a live log; None without a live log.
     """
     epochs = without_empty_epochs(segment.leader_epochs)
     if not epochs:
@@ -60,18 +77,18 @@ def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | No
     last = epochs[-1].epoch
     if not log_epochs[0] <= last <= log_epochs[-1]:
         return ExclusionReason.EPOCH_OUTSIDE
-    # Retention or DeleteRecords removed the records of epochs before the log's first one.
+    # Retention or DeleteRecords removed the records of the epochs before the first epoch of the lineage.
     epochs = [entry for entry in epochs if entry.epoch >= log_epochs[0]]
-    for slot, (epoch, start) in enumerate(epochs):
-        log_slot = bisect_right(log_epochs, epoch) - 1
-        if log_epochs[log_slot] != epoch:
+    for index, (epoch, start) in enumerate(epochs):
+        log_index = bisect_right(log_epochs, epoch) - 1
+        if log_epochs[log_index] != epoch:
             return ExclusionReason.EPOCH_UNKNOWN
         # The log's first epoch may begin later than in the segment, because its first records were deleted.
-        if slot == 0 and log_slot > 0 and start < lineage[log_slot].start_offset:
+        if index == 0 and log_index > 0 and start < lineage[log_index].start_offset:
             return ExclusionReason.BEGINS_BEFORE_EPOCH
-        following = lineage[log_slot + 1] if log_slot + 1 < len(lineage) else None
+        following = lineage[log_index + 1] if log_index + 1 < len(lineage) else None
         if epoch != last:
-            if following != epochs[slot + 1]:
+            if following != epochs[index + 1]:
                 return ExclusionReason.OTHER_NEXT_EPOCH
         elif following is not None and segment.end_offset >= following.start_offset:
             return ExclusionReason.ENDS_AFTER_EPOCH
@@ -80,10 +97,10 @@ def exclusion_reason(segment: RemoteSegment, lineage: Lineage, log_end: int | No
     return None
 
 
-def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
+def newest_segment(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
     """Return the newest segment, or None if there are no segments.
 
-    Without a live log, its leader epochs serve as the lineage.
+    If there is no live log, its leader epochs are used as the lineage.
     """
     return max(
         segments,

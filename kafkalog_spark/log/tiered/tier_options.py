@@ -7,27 +7,23 @@ from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.tiered.key_ring import KEY_OPTION, NO_KEYS, KeyRing
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.options import OptionSpec, choice, plain_text
 
-KEY_OPTION_MEANING = (
-    "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one that "
-    "every worker can read. It is never logged or shown. Ours."
-)
 ROOT_OPTION = "tiered.root"
-"""Option with the root of the remote storage that log directories name (kafkalog.remote-storage.properties)."""
+"""Option that replaces the root of the remote storage in kafkalog.remote-storage.properties of a log directory."""
+_AUTO = "auto"
 
 
-def _key_prefix(name: str, text: str) -> str:
+def _parse_key_prefix(name: str, text: str) -> str:
     if "/" in text:
         raise OptionError(
-            f"option '{name}' has a slash in it: '{text}'",
+            f"option '{name}' contains a slash: '{text}'",
             hint="the part before the last slash of the plugin's key.prefix belongs to the path",
         )
     return text
 
 
-_AUTO = "auto"
 TIER_OPTIONS = (
     OptionSpec(
         "layout",
@@ -38,25 +34,28 @@ TIER_OPTIONS = (
     ),
     OptionSpec(
         "tiered.key.prefix",
-        _key_prefix,
+        _parse_key_prefix,
         meaning="`layout=aiven`: the part of the plugin's `key.prefix` after its last slash. Ours.",
     ),
     OptionSpec(
         ROOT_OPTION,
         plain_text,
-        meaning="Path or URL of the remote storage of a log directory that names one. Without it only a folder beside "
-        "the log directory is read: a directory that somebody else made could name any place. Ours.",
+        meaning="Path or URL of the remote storage of a log directory that names one. Without it, only a folder beside "
+        "the log directory is read, because a log directory from an untrusted source can name any location. Ours.",
     ),
 )
 
 
 @dataclass(frozen=True)
 class TierOptions:
-    """Parsed options of tiered storage. Pickles carry the keys; the repr does not.
+    """Parsed options of tiered storage.
+
+    A pickle contains the private keys; the repr does not.
 
     Attributes:
-        layout: None to find it from the names below each path. A path without names of the layout may still be a log
-            directory.
+        layout: Layout of the objects; None to recognise it from the names below each path. A path without object names
+            of this layout is read as a log directory.
+        keys: Private keys for encrypted segments.
         key_prefix: The part of the plugin's `key.prefix` after its last slash.
         root: Path or URL of the remote storage of log directories that name one; None to follow only a folder beside
             the log directory.
@@ -69,18 +68,18 @@ class TierOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TierOptions:
-        """Parse the options of tiered storage among `options`, with names in any case. Raises OptionError."""
+        """Parse the options of tiered storage in `options`; names are case-insensitive. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
         layout, prefix, root = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
         keys = {name[len(KEY_OPTION) :]: text for name, text in options.items() if name.lower().startswith(KEY_OPTION)}
         if "" in keys:
-            raise OptionError(f"option '{KEY_OPTION}' lacks the id of the key pair", hint=f"write {KEY_OPTION}ID")
+            raise OptionError(f"option '{KEY_OPTION}' lacks the ID of the key pair", hint=f"write {KEY_OPTION}ID")
         return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "", root)
 
 
-NO_TIER = TierOptions()
+DEFAULT_TIER_OPTIONS = TierOptions()
 
 
 def is_tier_option(name: str) -> bool:
-    """Return True if an option, by its name in lower case, is one of tiered storage."""
+    """Return True if `name`, in lower case, is the name of an option of tiered storage."""
     return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(KEY_OPTION)

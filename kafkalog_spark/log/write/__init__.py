@@ -1,1 +1,1 @@
-"""From Arrow columns to segments: encoding, compressing, rolling, restamping."""
+"""Writing of segments: encoding of records, appending of batches, recovery, and restamping with offsets."""

@@ -1,6 +1,6 @@
-"""Batches in their encoded form, with parsed headers: received bytes, small batches of records, transaction markers.
+"""Encoded batches with parsed headers, and builders of small batches and transaction markers.
 
-The code is plain Python and loads no kernels. Use record_encoder for many records.
+The code is plain Python and loads no kernels. For many records use record_encoder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class EncodedBatch(NamedTuple):
     """Bytes and parsed header of one batch of any magic.
 
     Attributes:
-        data: The whole batch; a bytearray if a log will stamp it.
-        header: The header; its `position` is that in the source of the bytes.
+        data: The whole batch; a bytearray if a log will write offsets and leader epoch into it.
+        header: Parsed header. Its `position` is the position of the batch in the bytes from which it was parsed.
     """
 
     data: bytes
@@ -42,7 +42,14 @@ class EncodedBatch(NamedTuple):
 
 
 class EncodedRecords:
-    """Records of one batch, each encoded when it is added to `data`, which begins with space for the header."""
+    """Encoded records of one batch, after space for the header.
+
+    Args:
+        records: The first records, as pairs of key and value.
+
+    Attributes:
+        data: Space for the header, then the encoded records.
+    """
 
     def __init__(self, records: Sequence[tuple[bytes | None, bytes | None]] = ()) -> None:
         self.data = bytearray(layout.BATCH_OVERHEAD)
@@ -59,10 +66,10 @@ class EncodedRecords:
 
 
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:
-    """Write the header of a batch, including length and CRC, in front of its records.
+    """Write the header of a batch, including length and CRC, before its records.
 
     Args:
-        buffer: Holds the batch in `buffer[start:end]`, with the records already in place.
+        buffer: Contains the batch in `buffer[start:end]`, with the records already encoded.
         start: Position of the header.
         end: End of the records.
         fields: Fields of `layout.BATCH_HEADER` in order. The values for batchLength and crc are ignored.
@@ -104,10 +111,10 @@ def build_batch(
     producer_epoch: int = layout.NO_PRODUCER_EPOCH,
     base_sequence: int = layout.NO_SEQUENCE,
 ) -> EncodedBatch:
-    """Return an uncompressed v2 batch of a few records, for example those that a coordinator writes.
+    """Return an uncompressed v2 batch of a few records, such as those of a coordinator.
 
     Args:
-        records: Pairs of key and value. The batch takes over the buffer of `EncodedRecords` without a copy.
+        records: Pairs of key and value. The buffer of `EncodedRecords` is used without a copy, so do not use it again.
         timestamp: Timestamp of every record in ms.
 
     Raises:
@@ -140,7 +147,7 @@ def control_batch(
     Args:
         control_type: COMMIT or ABORT.
         offset: Offset of the marker.
-        timestamp: In ms.
+        timestamp: Timestamp of the marker in ms.
 
     Raises:
         ValueError: If `control_type` does not end a transaction.
@@ -155,7 +162,7 @@ def control_batch(
     )  # fmt: skip
 
 
-def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
+def split_batches(data: bytes | memoryview) -> Iterator[EncodedBatch]:
     """Yield the consecutive batches in `data`, which may be v2 batches or v0 and v1 messages and wrappers.
 
     Only the headers are parsed; CRCs and records are not checked.
@@ -165,8 +172,8 @@ def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
         UnsupportedFormat: If a batch has an unknown magic.
     """
     view = memoryview(data)
-    at = 0
-    while at < len(view):
-        size, _ = whole_batch(view, at, len(view) - at, at)
-        yield EncodedBatch(bytes(view[at : at + size]), parse_header(view, at, at))
-        at += size
+    position = 0
+    while position < len(view):
+        size, _ = whole_batch(view, position, len(view) - position, position)
+        yield EncodedBatch(bytes(view[position : position + size]), parse_header(view, position, position))
+        position += size

@@ -1,4 +1,4 @@
-"""Reads of batch headers from the open .log file of a segment that will be appended to."""
+"""Readers of batch headers in the .log of a segment that is opened for appending."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.format.offset_index import OffsetPosition
 
 
 def header_at(fd: int, position: int, end: int) -> BatchHeader:
-    """Return the header of the batch at `position`, without a check of its CRC.
+    """Return the header of the batch at `position`, without checking its CRC.
 
     Raises:
         CorruptBatch: If the batch is invalid or extends past `end`.
@@ -45,12 +45,16 @@ def end_of_closed_segment(fd: int, base_offset: int, last_entry: OffsetPosition,
     """
     next_offset = base_offset
     if last_entry.position > size:
-        what = f"the last index entry points past the end, byte {size}"
+        what = f"the last entry of the offset index has this position, but the .log has {size} bytes"
         raise CorruptBatch(what, position=last_entry.position)
     for header in headers_from(fd, last_entry.position, size):
         if not next_offset <= header.base_offset <= header.last_offset:
-            raise CorruptBatch("offsets do not rise", position=header.position, offset=header.base_offset)
+            what = (
+                f"the batch has offsets {header.base_offset} to {header.last_offset}, expected {next_offset} or higher"
+            )
+            raise CorruptBatch(what, position=header.position, offset=header.base_offset)
         if header.position == last_entry.position > 0 and header.last_offset != last_entry.offset:
-            raise CorruptBatch("the last index entry is of another batch", position=header.position)
+            what = f"the batch ends with offset {header.last_offset}, expected {last_entry.offset} by the offset index"
+            raise CorruptBatch(what, position=header.position)
         next_offset = header.last_offset + 1
     return next_offset

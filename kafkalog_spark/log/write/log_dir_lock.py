@@ -3,10 +3,10 @@
 A log directory has one writer at a time: a broker (this one, or Apache Kafka, whose LogManager takes the same lock), or
 a sink while it commits.
 
-The lock is a POSIX record lock over the whole file, like Java's FileLock. Therefore the two exclude each other, and the
-kernel releases the lock when the process ends for any reason. POSIX locks do not exclude other threads of the same
-process, and closing any descriptor of the file releases them. Therefore this process also keeps a table of the locks
-that it holds.
+The lock is a POSIX record lock over the whole file, like Java's FileLock, so a broker in Python and one in Java exclude
+each other. The kernel releases the lock when the process ends for any reason. POSIX locks do not exclude other threads
+of the same process, and closing any descriptor of the file releases them. Therefore this process also keeps a table of
+the locks that it holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _held_lock = threading.Lock()
 
 @dataclass(eq=False)
 class LogDirLock:
-    """Held from `acquire` until `release`."""
+    """Lock of one log directory, which is held from `acquire` until `release`."""
 
     _fd: int
     _key: tuple[int, int, str]
@@ -39,10 +39,10 @@ class LogDirLock:
 
         Args:
             directory: The log directory.
-            file_name: The file to lock. A name other than Kafka's excludes only processes that lock the same name.
+            file_name: Name of the locked file. Another name than Kafka's excludes only processes that use that name.
 
         Raises:
-            LogDirLocked: If it is already locked.
+            LogDirLocked: If the directory is already locked.
             OSError: If the file cannot be opened.
         """
         stat = os.stat(directory)

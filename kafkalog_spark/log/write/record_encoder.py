@@ -1,4 +1,4 @@
-"""Encoder of Arrow columns into v2 batches, without a Python object per record."""
+"""Encoder of Arrow records into v2 batches. It creates no Python object per record."""
 
 from __future__ import annotations
 
@@ -13,16 +13,9 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.codecs import compression_level
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.kernels.encode import (
-    BinaryColumn,
-    EncodeColumns,
-    EncodeCursor,
-    EncodeStatus,
-    Fact,
-    HeadersColumn,
-    encode_records,
-)
+from kafkalog_spark.kernels.encode import EncodeCursor, EncodeStatus, Fact, encode_records
 from kafkalog_spark.log.codecs.compress import check_decompressed, compress
+from kafkalog_spark.log.write.arrow_columns import kernel_columns
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 DEFAULT_BATCH_SIZE = 64 * 1024
@@ -31,17 +24,11 @@ DEFAULT_BATCH_SIZE = 64 * 1024
 DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
 """Kafka's default of max.message.bytes: brokers refuse larger batches."""
 
-_OUT_SIZE = 1 << 20  # bytes encoded by one kernel call: fits the L2 cache and amortizes the cost of the call
-_BATCHES_PER_CALL = 1024  # most batches that one kernel call encodes
-_JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, to avoid small batches
-_WHOLE_BATCHES = 8
-"""A chunk that fills this many batches is not joined: the copy costs more than one small last batch."""
-
-_UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-_EMPTY_I32, _EMPTY_I64, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8)
-for _empty in (_EMPTY_I32, _EMPTY_I64, _EMPTY_U8):
-    _empty.flags.writeable = False
-_NO_BINARY = BinaryColumn(_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
+_OUTPUT_SIZE = 1 << 20  # bytes encoded by one kernel call: fits into the L2 cache and amortizes the cost of the call
+_BATCHES_PER_CALL = 1024  # largest number of batches that one kernel call encodes
+_MAX_CONCAT_BYTES = 8 << 20  # small chunks of a Table are concatenated up to this size, to avoid small batches
+_MIN_WHOLE_BATCHES = 8
+"""Number of batches from which on a chunk is not concatenated: the copy would cost more than one small last batch."""
 
 
 @dataclass(frozen=True)
@@ -92,50 +79,34 @@ class BatchParams:
         return self.codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
 
 
+class BatchSize(NamedTuple):
+    """Size of a batch in bytes, and its number of records."""
+
+    size: int
+    records: int
+
+
 class EncodedRun(NamedTuple):
     """Consecutive whole batches.
 
     Attributes:
         data: The bytes of the batches, valid until the next run is requested.
-        batches: Size in bytes and number of records of each batch.
+        batches: Size and number of records of each batch.
     """
 
     data: memoryview
-    batches: list[tuple[int, int]]
-
-
-def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as record batches; small chunks of a Table are joined."""
-    if isinstance(records, pa.RecordBatch):
-        yield records
-        return
-    large = min(_WHOLE_BATCHES * batch_size, _JOIN_BYTES)
-    waiting: list[pa.RecordBatch] = []
-    size = last = 0
-    for chunk in records.to_batches():
-        own = chunk.nbytes
-        if waiting and (max(last, own) >= large or size + own > _JOIN_BYTES):
-            yield _joined(waiting)
-            waiting, size = [], 0
-        waiting.append(chunk)
-        size, last = size + own, own
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+    batches: list[BatchSize]
 
 
 class RecordEncoder:
     """Encoder of records into batches; not thread-safe.
 
-    The output buffer is reused by all calls, because allocating it for each call costs as much as the encoding.
+    All calls reuse one output buffer, because allocating it for each call would cost as much as the encoding.
     """
 
     def __init__(self, params: BatchParams) -> None:
         self._params = params
-        self._out = np.empty(0, np.uint8)
+        self._output = np.empty(0, np.uint8)
         self._facts = np.empty((_BATCHES_PER_CALL, len(Fact)), np.int64)
         self._next_offset = 0
 
@@ -154,44 +125,50 @@ class RecordEncoder:
                        consecutive from `next_offset` on.
 
         Args:
-            records: The last batch of a RecordBatch can be small. Small chunks of a Table are joined first.
-            next_offset: Lowest offset of the first record.
+            records: Records to encode. Small chunks of a Table are concatenated first, to avoid small batches.
+            next_offset: Lowest valid offset of the first record.
             now_ms: Timestamp of records without one; `log_append_time` if None.
 
         Raises:
             InvalidRecord: If a record cannot be encoded, with its offset and row. Earlier runs are yielded first.
         """
         params = self._params
-        time_of_missing = params.log_append_time if now_ms is None else now_ms
+        default_timestamp = params.log_append_time if now_ms is None else now_ms
         self._next_offset = next_offset
         first_row = 0
-        for chunk in _chunks(records, params.batch_size):
-            for view, facts in self._encoded(chunk, first_row, time_of_missing):
+        for chunk in _record_batches(records, params.batch_size):
+            for view, facts in self._encode_chunk(chunk, first_row, default_timestamp):
                 if params.codec == Codec.NONE:  # the batches are already consecutive in the buffer
                     for fact in facts:
                         self._seal(view, fact)
-                    data = view[: facts[-1][1]] if facts else view[:0]
+                    data = view[: facts[-1][Fact.END]] if facts else view[:0]
                     sizes = [end - start for start, end, *_ in facts]
                 else:
                     sealed = (self._seal(view, fact) for fact in facts)
                     packed = [memoryview(buffer)[start:end] for buffer, start, end in sealed]
                     data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
-                yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
+                yield EncodedRun(
+                    data, [BatchSize(size, fact[Fact.COUNT]) for size, fact in zip(sizes, facts, strict=True)]
+                )
             first_row += chunk.num_rows
 
-    def _encoded(
-        self, chunk: pa.RecordBatch, first_row: int, time_of_missing: int | None
+    def _encode_chunk(
+        self, chunk: pa.RecordBatch, first_row: int, default_timestamp: int | None
     ) -> Iterator[tuple[memoryview, list[list[int]]]]:
-        """Yield, for each kernel call, the buffer and one list of `Fact` values for each batch in it.
+        """Encode a chunk without headers and compression.
+
+        Yields the output buffer after each kernel call, with a list of `Fact` values for each batch in it.
 
         Args:
-            time_of_missing: Timestamp in ms of records without one.
+            chunk: Records to encode.
+            first_row: Row of the first record in the input of `runs`, for errors.
+            default_timestamp: Timestamp in ms of records without one.
         """
         batch_size, facts = self._params.batch_size, self._facts
-        usual = max(_OUT_SIZE, batch_size)
-        if self._out.size != usual:  # release the larger buffer of an unusually large record
-            self._out = np.empty(usual, np.uint8)
-        columns = _kernel_columns(chunk, time_of_missing)
+        usual_size = max(_OUTPUT_SIZE, batch_size)
+        if self._output.size != usual_size:  # release the larger buffer of an unusually large record
+            self._output = np.empty(usual_size, np.uint8)
+        columns = kernel_columns(chunk, default_timestamp)
         cursor = np.zeros(len(EncodeCursor), np.int64)
         cursor[EncodeCursor.NEXT_OFFSET] = self._next_offset
         status = EncodeStatus.FULL
@@ -202,10 +179,10 @@ class RecordEncoder:
                     self._check_size(needed, self._next_offset, 1)
                 if needed > MAX_INT32:
                     raise InvalidRecord(f"a record takes {needed} bytes, but a batch holds at most {MAX_INT32}")
-                self._out = np.empty(needed, np.uint8)
-            result = encode_records(chunk.num_rows, columns, batch_size, self._out, facts, cursor)
+                self._output = np.empty(needed, np.uint8)
+            result = encode_records(chunk.num_rows, columns, batch_size, self._output, facts, cursor)
             status, self._next_offset = EncodeStatus(result), int(cursor[EncodeCursor.NEXT_OFFSET])
-            yield memoryview(self._out.data), facts[: cursor[EncodeCursor.BATCHES]].tolist()
+            yield memoryview(self._output.data), facts[: cursor[EncodeCursor.BATCHES]].tolist()
         if status.text:
             row = first_row + int(cursor[EncodeCursor.ROW])
             raise InvalidRecord(f"row {row} cannot be encoded: {status.text}", offset=self._next_offset)
@@ -245,129 +222,24 @@ class RecordEncoder:
         return buffer, start, end
 
 
-def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> EncodeColumns:
-    """Return views of the columns that `runs` accepts, without a copy where possible.
-
-    Args:
-        time_of_missing: Timestamp in ms of records without one.
-
-    Raises:
-        InvalidRecord: If a column is missing, unknown, duplicated or of a wrong type.
-    """
-    names = records.schema.names
-    unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})
-    if unknown or "value" not in names or len(set(names)) != len(names):
-        raise InvalidRecord(
-            f"the columns are {names}: value is required, key, headers, timestamp and offset are optional, each once"
-        )
-    columns = {name: records.column(name) for name in names}
-    timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), time_of_missing)
-    return EncodeColumns(
-        binary_column("key", columns.get("key")),
-        binary_column("value", columns["value"]),
-        _headers(columns.get("headers")),
-        timestamps,
-        timestamp_of_all,
-        _offsets(columns.get("offset")),
-    )
+def _record_batches(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as record batches; small chunks of a Table are concatenated."""
+    if isinstance(records, pa.RecordBatch):
+        yield records
+        return
+    large = min(_MIN_WHOLE_BATCHES * batch_size, _MAX_CONCAT_BYTES)
+    pending: list[pa.RecordBatch] = []
+    pending_size = last_size = 0
+    for chunk in records.to_batches():
+        size = chunk.nbytes
+        if pending and (max(last_size, size) >= large or pending_size + size > _MAX_CONCAT_BYTES):
+            yield _concat(pending)
+            pending, pending_size = [], 0
+        pending.append(chunk)
+        pending_size, last_size = pending_size + size, size
+    if pending:
+        yield _concat(pending)
 
 
-def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
-    try:
-        return column if column.type == to else column.cast(to)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        text = str(error).splitlines()[0]
-        raise InvalidRecord(f"column {name} of type {column.type} cannot be taken as {to}: {text}") from error
-
-
-def _view(buffer: pa.Buffer | None, dtype: type[np.generic]) -> np.ndarray:
-    view = np.frombuffer(b"" if buffer is None else buffer, dtype)
-    view.flags.writeable = False
-    return view
-
-
-def binary_column(name: str, column: pa.Array | None) -> BinaryColumn:
-    """Return views of the buffers of a binary or string column, whose offsets begin at the slice of the column.
-
-    Args:
-        name: Name of the column in errors.
-        column: None stands for a column of nulls.
-
-    Raises:
-        InvalidRecord: If the column is neither binary nor string.
-    """
-    if column is None or len(column) == column.null_count:
-        return _NO_BINARY
-    if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
-        column = _cast(name, column, pa.binary())
-    valid, offsets, data = column.buffers()
-    at = column.offset
-    return BinaryColumn(
-        _view(offsets, np.int32)[at : at + len(column) + 1],
-        _view(data, np.uint8),
-        _EMPTY_U8 if column.null_count == 0 else _view(valid, np.uint8),
-        at,
-    )
-
-
-def _headers(column: pa.Array | None) -> HeadersColumn:
-    if column is None or len(column) == column.null_count:
-        return HeadersColumn(_EMPTY_I32, _EMPTY_U8, 0, _NO_BINARY, _NO_BINARY)
-    kind = column.type
-    if not (
-        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
-        and pa.types.is_struct(kind.value_type)
-        and {field.name for field in kind.value_type} == {"key", "value"}
-    ):
-        raise InvalidRecord(f"column headers has the type {kind}, expected list<struct<key: string, value: binary>>")
-    if not pa.types.is_list(kind):
-        column = _cast("headers", column, pa.list_(kind.value_type))
-    valid, offsets = column.buffers()[:2]
-    at = column.offset
-    structs = column.values
-    # flatten() gives the fields the nulls of their structs: a null header is one without a key
-    fields = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
-    return HeadersColumn(
-        _view(offsets, np.int32)[at : at + len(column) + 1],
-        _EMPTY_U8 if column.null_count == 0 else _view(valid, np.uint8),
-        at,
-        binary_column("headers", fields["key"]),
-        binary_column("headers", fields["value"]),
-    )
-
-
-def _timestamps(column: pa.Array | None, missing: int | None) -> tuple[np.ndarray, int]:
-    """Return the timestamps in ms as int64, or an empty array and the timestamp that all rows share."""
-    if column is None or column.null_count == len(column):
-        if missing is None and (column is None or len(column)):
-            raise InvalidRecord("the records have no timestamp and now_ms is not given")
-        return _EMPTY_I64, 0 if missing is None else missing
-    if column.null_count and missing is None:
-        raise InvalidRecord("some records have no timestamp and now_ms is not given")
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        if kind.unit not in _UNITS_PER_MS:
-            column, kind = _cast("timestamp", column, pa.timestamp("ms", kind.tz)), pa.timestamp("ms", kind.tz)
-        per_ms = _UNITS_PER_MS[kind.unit]
-    elif pa.types.is_int64(kind):
-        per_ms = 1
-    else:
-        raise InvalidRecord(f"column timestamp has the type {kind}, expected a timestamp or int64 milliseconds")
-    column = column.view(pa.int64())
-    if column.null_count:
-        column = column.fill_null((missing or 0) * per_ms)
-    values = _view(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
-    if per_ms != 1:
-        values = np.floor_divide(values, per_ms)
-        values.flags.writeable = False
-    return values, 0
-
-
-def _offsets(column: pa.Array | None) -> np.ndarray:
-    if column is None:
-        return _EMPTY_I64
-    if not pa.types.is_int64(column.type) or column.null_count:
-        raise InvalidRecord(
-            f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without"
-        )
-    return _view(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+def _concat(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)

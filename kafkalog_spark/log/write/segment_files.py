@@ -1,4 +1,4 @@
-"""The files of a segment as one unit of durability (LogSegment.flush)."""
+"""Fsync of the files of a segment (Kafka: LogSegment.flush)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from kafkalog_spark.format.fsync import fsync_file
 
 
 def fsync_segment(directory: str | os.PathLike[str], base_offset: int, transient_suffix: str = "") -> None:
-    """Put the bytes of a segment's .log, .index, .timeindex and .txnindex on disk.
+    """Fsync the .log, .index, .timeindex and .txnindex of a segment.
 
-    Their names are durable only after an fsync of the directory, which is left to the caller, because it usually covers
+    New files are durable only after an fsync of their directory. The caller does it, because one fsync usually covers
     several segments. A file that does not exist is skipped: a segment without aborted transactions has no .txnindex,
     and retention may have removed the segment meanwhile.
 
     Args:
-        transient_suffix: ``.swap`` while the segment is replacing others.
+        directory: Partition directory.
+        base_offset: Base offset of the segment.
+        transient_suffix: `.swap` while the segment replaces others.
 
     Raises:
-        OSError: If a file cannot be opened or synced; then nothing may be assumed to be on disk.
+        OSError: If a file cannot be opened or synced. Any of the files may then be incomplete on disk.
     """
     stem = os.path.join(directory, names.segment_name(base_offset))
     for suffix in names.SEGMENT_SUFFIXES:

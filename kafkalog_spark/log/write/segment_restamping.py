@@ -1,7 +1,8 @@
 """Assignment of base offsets and a leader epoch to v2 batches that were written without them.
 
-Spark tasks write batches before their offsets are known. The CRC of a v2 batch covers neither base offset nor leader
-epoch, so both fields are overwritten in place and the CRC stays valid. The index entries are built in the same pass.
+Spark tasks write batches before their offsets are known; the commit assigns them. The CRC of a v2 batch covers neither
+the base offset nor the leader epoch, so both fields are overwritten in place and the CRC stays valid. The index entries
+are built in the same pass.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.regular_file import descriptor
-from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.index_builder import IndexBuilder, SegmentIndexes
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
 # The first 16 bytes of a batch: base offset, length (written back unchanged), leader epoch.
@@ -56,13 +57,15 @@ def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
             stamper.stamp_in_place(log)
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
-    for suffix, data in zip((names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX), stamper.indexes(), strict=True):
+    for suffix, data in zip((names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX), stamper.build_indexes(), strict=True):
         replace_file(path.with_suffix(suffix), data, sync=False)
     return stamper.next_offset
 
 
 class PieceStamper:
-    """Stamps the batches of one segment, which arrive in pieces of whole v2 batches, and builds the indexes.
+    """Writer of offsets and leader epoch into the batches of one segment, in pieces of whole v2 batches.
+
+    It also builds the indexes of the segment.
 
     Attributes:
         next_offset: Offset after the last stamped record.
@@ -76,7 +79,7 @@ class PieceStamper:
         self._indexes = IndexBuilder(base_offset, INDEX_INTERVAL_BYTES)
 
     def stamp(self, piece: bytes | bytearray | memoryview) -> bytearray:
-        """Return a copy of `piece` with offsets and leader epoch.
+        """Return a copy of `piece` with offsets and leader epoch in its batches.
 
         Raises:
             CorruptBatch: If the piece does not consist of whole v2 batches; with the byte position in the piece.
@@ -101,9 +104,9 @@ class PieceStamper:
             self._indexes.add(table)
             self.size += int(sizes.sum())
 
-    def indexes(self) -> tuple[bytes, bytes]:
-        """Return the bytes of .index and .timeindex of the closed segment. Call once, after the last piece."""
-        return self._indexes.finished()
+    def build_indexes(self) -> SegmentIndexes:
+        """Return the indexes of the closed segment. Call once, after the last piece."""
+        return self._indexes.build()
 
     def _stamp_batches(self, data: mmap.mmap | bytearray) -> Iterator[tuple[int, int, int]]:
         """Stamp each batch, then yield its size in bytes, its last offset and its largest timestamp in ms."""
@@ -112,12 +115,12 @@ class PieceStamper:
             left = end - position
             if left < layout.BATCH_OVERHEAD:
                 raise CorruptBatch(
-                    f"{left} bytes remain, but a batch has at least {layout.BATCH_OVERHEAD}", position=position
+                    f"{left} bytes remain, but a batch has at least {layout.BATCH_OVERHEAD} bytes", position=position
                 )
             length, magic, last_offset_delta, max_timestamp = _INDEXED_FIELDS.unpack_from(data, position)
             if magic != 2:
                 raise CorruptBatch(
-                    f"a batch of magic {magic} cannot be renumbered, only magic 2 can", position=position
+                    f"a batch of magic {magic} cannot get other offsets, expected magic 2", position=position
                 )
             size = length + layout.LOG_OVERHEAD
             if not layout.BATCH_OVERHEAD <= size <= left or last_offset_delta < 0:

@@ -40,7 +40,7 @@ class SegmentWriter:
         size: Bytes of batches in the .log.
         first_timestamp: Largest timestamp of the first batch in ms, or None if the segment is empty.
         max_timestamp: Largest timestamp of the segment in ms, or -1 if no batch has a timestamp.
-        offset_of_max_timestamp: Last offset of the batch with that timestamp, or the base offset if there is none.
+        offset_of_max_timestamp: Last offset of the batch with `max_timestamp`, or the base offset if there is none.
     """
 
     _fd: int
@@ -51,7 +51,7 @@ class SegmentWriter:
     _interval: int
 
     def __post_init__(self) -> None:
-        self._since_entry = 0  # bytes since the last index entry; 0 when a segment is reopened, as in Kafka
+        self._since_entry = 0  # bytes since the last index entry; Kafka, too, starts with 0 when it reopens a segment
         self.next_offset = self.base_offset
         self.size = 0
         self.first_timestamp: int | None = None
@@ -156,7 +156,8 @@ class SegmentWriter:
         data, header = batch
         if header.base_offset < next_offset or header.last_offset < header.base_offset:
             raise CorruptBatch(
-                f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow {next_offset - 1}",
+                f"a batch of offsets {header.base_offset} to {header.last_offset} cannot follow offset "
+                f"{next_offset - 1}",
                 path=str(self.path),
                 offset=header.base_offset,
             )
@@ -171,7 +172,7 @@ class SegmentWriter:
             )
         try:
             self._write(data, position)
-            self.count(len(data), header.last_offset, header.max_timestamp)
+            self.count_batch(len(data), header.last_offset, header.max_timestamp)
         except BaseException:
             self._undo_uncounted_write()
             raise
@@ -179,7 +180,7 @@ class SegmentWriter:
 
     @property
     def room_for_batches(self) -> int:
-        """Number of bytes that can be appended before an index is full, regardless of how they divide into batches."""
+        """Number of bytes that can be appended before an index is full, whatever the sizes of the batches."""
         offsets, times = self.offset_index, self.time_index
         free = min(offsets.max_entries - offsets.entries, times.max_entries - 1 - times.entries)
         return (free - 1) * self._interval
@@ -200,13 +201,13 @@ class SegmentWriter:
         try:
             self._write(data, self.size)
             for size, last_offset, max_timestamp in batches:
-                self.count(size, last_offset, max_timestamp)
+                self.count_batch(size, last_offset, max_timestamp)
         except BaseException:
             self._undo_uncounted_write()
             raise
 
     def _undo_uncounted_write(self) -> None:
-        """Remove the bytes and the index entry of a batch for which `_write` or `count` failed."""
+        """Remove the bytes and the index entry of a batch for which `_write` or `count_batch` failed."""
         os.ftruncate(self._fd, self.size)
         if self.offset_index.entries and self.offset_index.last_offset >= self.next_offset:
             self.offset_index.drop_last()
@@ -219,8 +220,13 @@ class SegmentWriter:
                 raise OSError(errno.ENOSPC, "only a part of a batch could be written", str(self.path))
             written += more
 
-    def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Update indexes, offsets and timestamps for a batch whose bytes were already written at position `size`.
+    def count_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Update indexes, offsets and timestamps for a batch whose bytes were already written at the end of the .log.
+
+        Args:
+            size: Size of the batch in bytes.
+            last_offset: Last offset of the batch.
+            max_timestamp: Largest timestamp of the batch in ms.
 
         Raises:
             SegmentFull: If an index is full; the attributes are then unchanged.
@@ -264,11 +270,11 @@ class SegmentWriter:
             self._is_preallocated = False
 
     def flush(self) -> None:
-        """Fsync the .log and the indexes. A new segment also needs an fsync of its directory, left to the caller."""
+        """Fsync the .log and the indexes. If the segment is new, the caller must also fsync its directory."""
         fsync_segment(self.path.parent, self.base_offset)
 
     def sync_data(self) -> None:
-        """Sync only the .log: recovery rebuilds the indexes of the last segment."""
+        """Sync only the .log. That is enough for the last segment, whose indexes a recovery rebuilds."""
         fdatasync_descriptor(self._fd)
 
     def close(self) -> None:
@@ -281,7 +287,7 @@ class SegmentWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files in their current state, as a crash would leave them. Idempotent."""
+        """Close the files without completing the indexes, so that they are in the state after a crash. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

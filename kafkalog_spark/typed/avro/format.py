@@ -12,10 +12,10 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.avro import read_options
-from kafkalog_spark.typed.avro.reading import AvroReading
-from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, given_text, parse_schema
+from kafkalog_spark.typed.avro.resolving_decoder import AvroResolvingDecoder
+from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema, schema_option_text
 from kafkalog_spark.typed.avro.types import columns_of
-from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
+from kafkalog_spark.typed.columns.resolving_decoder import SingleSchemaDecoder
 from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 
 OPTIONS = (OptionSpec("schema", plain_text), *read_options.OPTIONS)
@@ -23,8 +23,8 @@ OPTIONS = (OptionSpec("schema", plain_text), *read_options.OPTIONS)
 
 def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """Return the format with the content of the schema files that its options name."""
-    written = _writer_text(format.options)
-    options = {**format.options, "schema": written} if written is not None else format.options
+    writer_text = _writer_text(format.options)
+    options = format.options if writer_text is None else {**format.options, "schema": writer_text}
     return replace(format, options=options, reader_text=reader_text(format))
 
 
@@ -42,10 +42,10 @@ def columns(reader: AvroType, options: Mapping[str, str]) -> pa.Schema:
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Return a decoder. As in Spark, it ignores bytes after the end of a value. Raises OptionError."""
     writer, reader = _schemas(format)
-    return SingleSchemaDecoder(reading(reader, projection, format.options), writer)
+    return SingleSchemaDecoder(resolving_decoder(reader, projection, format.options), writer)
 
 
-def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
+def resolving_decoder(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroResolvingDecoder:
     """Return a decoder of values with any number of writer schemas.
 
     Args:
@@ -56,10 +56,10 @@ def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str])
     Raises:
         OptionError: If an option is invalid, or a projected column does not match the reader schema.
     """
-    return AvroReading(reader, projection, read_options.read_options_of(options))
+    return AvroResolvingDecoder(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     """Return an encoder with the schema of option `schema`, or else the one that Spark's to_avro derives.
 
     Raises:
@@ -67,11 +67,11 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     """
     from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
-    return AvroEncoder(options.get("schema"), given)
+    return AvroEncoder(options.get("schema"), row_schema)
 
 
 def reader_text(format: formats.ResolvedFormat) -> str | None:
-    """Return the text of the reader schema, resolved or from the options; None if there is no reader schema.
+    """Return the text of the reader schema: the resolved one, or that of the options; None if there is none.
 
     Raises:
         OptionError: If an option names a file that cannot be read.
@@ -80,9 +80,9 @@ def reader_text(format: formats.ResolvedFormat) -> str | None:
     if format.reader_text is not None:
         return format.reader_text
     if "avroschema" in options:
-        return given_text("avroSchema", options["avroschema"])
+        return schema_option_text("avroSchema", options["avroschema"])
     if "avroschemaurl" in options:
-        return given_text("avroSchemaUrl", options["avroschemaurl"])
+        return schema_option_text("avroSchemaUrl", options["avroschemaurl"])
     return None
 
 
@@ -102,7 +102,7 @@ def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType]:
 
 def _writer_text(options: Mapping[str, str]) -> str | None:
     text = options.get("schema")
-    return text if text is None or text.strip() in PRIMITIVES else given_text("value.schema", text)
+    return text if text is None or text.strip() in PRIMITIVES else schema_option_text("value.schema", text)
 
 
 @lru_cache(64)

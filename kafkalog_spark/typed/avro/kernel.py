@@ -1,11 +1,11 @@
-"""The kernel that decodes Avro by running a program (`program.py`) over each value of a batch.
+"""The kernel that decodes Avro: it runs a program (`program.py`) over each value of a batch.
 
 It accepts what Java's BinaryDecoder (Avro 1.12) accepts: an int has at most five bytes, a long at most ten, every byte
 except 1 is false, and bytes after the value are ignored. The row of a malformed value contains only nulls.
 
 The functions share these arguments: `data` uint8[:] with the value in data[at:end], `columns` int64[n, len(Col)], and
-`column`, the number of a column or -1 to store nothing. They return a result (see column_builder_kernel) and the
-position after the bytes that they read.
+`column`, the number of a column or -1 to store nothing. Unless they say otherwise, they return a result (see
+column_builder_kernel) and the position after the bytes that they read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kafkalog_spark.typed.avro.program import AvroFault, Op, StoredAs, Word
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 
 MAX_EMPTY_ELEMENTS = 65_536
-"""Limit per value on elements without bytes (nulls, records without fields): a few bytes can claim billions of them."""
-STACK_SIZE = 4096  # nested loops and calls; Java's stack overflows at a similar depth
+"""Limit on the elements of a value that take no bytes, such as nulls: a count of a few bytes can claim billions."""
+STACK_SIZE = 4096  # frames of nested arrays, maps and calls; Java's stack overflows at a similar depth
 
 _MAX_MILLIS = (2**63 - 1) // 1000
 _POWERS = np.array([10**i for i in range(19)], np.int64)
@@ -29,23 +29,23 @@ _POWERS_HIGH = np.array([10**i >> 64 for i in range(39)], np.uint64)
 
 
 class Loop(IntEnum):
-    """Columns of the stack, int64[STACK_SIZE, len(Loop)], in the frame of an array or map."""
+    """Columns of the stack, int64[STACK_SIZE, len(Loop)], for the frame of an array or map."""
 
     LEFT = 0  # elements left in the block
-    POSITION = 1  # position of the previous element, or -1
-    FIRST = 2  # entries of the child column before the first element
+    POSITION = 1  # position at which the current element began, or -1 before the first
+    FIRST_ENTRY = 2  # number of entries of the child column before the first element
 
 
 class Call(IntEnum):
-    """Columns of the stack in the frame of a called record."""
+    """Columns of the stack for the frame of a called routine."""
 
-    RETURN = 0  # row to continue at
+    RETURN = 0  # row at which the caller continues
     POSITION = 1  # position of the record's first byte
 
 
 @helper
 def _put_number(columns, column, value, stored_as):  # type: ignore[no-untyped-def]
-    """Append an int64 in the representation `stored_as` (StoredAs); return the result."""
+    """Append an int64 in the representation `stored_as` (a StoredAs); return only the result."""
     if stored_as == StoredAs.MILLIS:
         if value > _MAX_MILLIS or value < -_MAX_MILLIS:
             return AvroFault.TIMESTAMP
@@ -67,7 +67,7 @@ def _put_number(columns, column, value, stored_as):  # type: ignore[no-untyped-d
 
 @helper
 def _put_decimal(columns, column, data, at, size, precision):  # type: ignore[no-untyped-def]
-    """Append the big-endian two's complement number data[at:at + size]; return the result.
+    """Append the big-endian two's complement number data[at:at + size]; return only the result.
 
     As in Spark, only the low 64 bits count if the precision is at most 18.
     """
@@ -89,7 +89,7 @@ def _put_decimal(columns, column, data, at, size, precision):  # type: ignore[no
         if np.uint64(data[i]) != filler & np.uint64(0xFF):
             return AvroFault.DECIMAL
     negative = filler != np.uint64(0)
-    if (np.int64(high) < 0) != negative:  # its sign does not fit into 128 bits
+    if (np.int64(high) < 0) != negative:  # the number does not fit into 128 bits
         return AvroFault.DECIMAL
     magnitude_low, magnitude_high = low, high
     if negative:
@@ -105,8 +105,8 @@ def _put_decimal(columns, column, data, at, size, precision):  # type: ignore[no
 
 
 @inlined
-def _length(data, at, end):  # type: ignore[no-untyped-def]
-    """Read the length of the following bytes -> (fault, length, position)."""
+def _read_length(data, at, end):  # type: ignore[no-untyped-def]
+    """Read a length, which at least as many bytes must follow -> (fault, length, position)."""
     size, at = varint(data, at, end)
     if at > end:
         return np.int64(AvroFault.NUMBER), size, at
@@ -116,7 +116,7 @@ def _length(data, at, end):  # type: ignore[no-untyped-def]
 @inlined
 def _read_bytes(column, data, at, end, columns):  # type: ignore[no-untyped-def]
     """Read a length and as many bytes -> (result, position)."""
-    fault, size, at = _length(data, at, end)
+    fault, size, at = _read_length(data, at, end)
     if fault != AvroFault.NONE:
         return fault, at
     if column >= 0 and not builder.put_bytes(columns, column, data, at, size):
@@ -135,8 +135,8 @@ def _read_fixed(column, size, data, at, end, columns):  # type: ignore[no-untype
 
 
 @inlined
-def _read_whole(op, column, stored_as, data, at, end, columns):  # type: ignore[no-untyped-def]
-    """Read an int or long, stored in the representation `stored_as` (StoredAs) -> (result, position)."""
+def _read_integer(op, column, stored_as, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """Read an int or long and store it in the representation `stored_as` (a StoredAs) -> (result, position)."""
     if at < end and data[at] < 128:
         byte = np.int64(data[at])
         value = (byte >> 1) ^ -(byte & 1)
@@ -187,7 +187,7 @@ def _read_boolean(column, data, at, end, columns):  # type: ignore[no-untyped-de
 def _read_decimal(column, precision, size, data, at, end, columns):  # type: ignore[no-untyped-def]
     """Read a decimal of `size` bytes, or with a length if `size` is below 0 -> (result, position)."""
     if size < 0:
-        fault, size, at = _length(data, at, end)
+        fault, size, at = _read_length(data, at, end)
         if fault != AvroFault.NONE:
             return fault, at
     elif size > end - at:
@@ -214,8 +214,8 @@ def _read_enum(instruction, program, data, at, end, columns):  # type: ignore[no
 
 
 @inlined
-def _nullable(pc, instruction, tables, data, at, end, columns):  # type: ignore[no-untyped-def]
-    """Read the index of a union of null and another branch -> (result, position, next row)."""
+def _read_nullable_index(pc, instruction, tables, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """Read the index of a branch in a union of null and another type -> (result, position, next row)."""
     value, at = varint32(data, at, end)
     if at > end:
         return np.int64(AvroFault.NUMBER), at, pc
@@ -225,8 +225,8 @@ def _nullable(pc, instruction, tables, data, at, end, columns):  # type: ignore[
 
 
 @inlined
-def _union(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-def]
-    """Read the index of a union -> (fault, position, next row)."""
+def _read_union_index(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-def]
+    """Read the index of a branch in any other union -> (fault, position, next row)."""
     value, at = varint32(data, at, end)
     if at > end:
         return np.int64(AvroFault.NUMBER), at, pc
@@ -236,7 +236,7 @@ def _union(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _next_block(data, at, end):  # type: ignore[no-untyped-def]
+def _read_block_count(data, at, end):  # type: ignore[no-untyped-def]
     """Read the count of a block of elements -> (count, or -1 if it is malformed; position).
 
     A negative count is followed by the size of the block in bytes, which is ignored here.
@@ -253,50 +253,52 @@ def _next_block(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _begin_array(column, data, at, end, columns, stack, depth):  # type: ignore[no-untyped-def]
+def _begin_elements(column, data, at, end, columns, stack, depth):  # type: ignore[no-untyped-def]
     """Read the first count of an array or map and push its frame -> (fault, position)."""
     if depth >= STACK_SIZE:
         return np.int64(AvroFault.DEPTH), at
-    count, at = _next_block(data, at, end)
+    count, at = _read_block_count(data, at, end)
     if count < 0:
         return np.int64(AvroFault.COUNT), at
-    # Pretend that an element before the first one has ended, because the program continues with NEXT.
+    # The program continues with NEXT, which ends an element. So count one element before the first.
     stack[depth, Loop.LEFT] = count + 1 if count > 0 else 0
     stack[depth, Loop.POSITION] = -1
-    stack[depth, Loop.FIRST] = columns[columns[column, builder.Col.CHILD], builder.Col.ENTRIES] if column >= 0 else 0
+    stack[depth, Loop.FIRST_ENTRY] = (
+        columns[columns[column, builder.Col.CHILD], builder.Col.ENTRIES] if column >= 0 else 0
+    )
     return np.int64(AvroFault.NONE), at
 
 
 @inlined
-def _end_element(stack, top, at, empty_elements):  # type: ignore[no-untyped-def]
-    """Count the element that ends at `at` -> (fault, number of empty elements so far)."""
+def _end_element(stack, top, at, empty_count):  # type: ignore[no-untyped-def]
+    """Count the element that ends at `at` -> (fault, number of elements without bytes so far)."""
     stack[top, Loop.LEFT] -= 1
     if stack[top, Loop.POSITION] == at:
-        empty_elements += 1
+        empty_count += 1
     stack[top, Loop.POSITION] = at
-    return np.int64(AvroFault.EMPTY_ELEMENTS if empty_elements > MAX_EMPTY_ELEMENTS else AvroFault.NONE), empty_elements
+    return np.int64(AvroFault.EMPTY_ELEMENTS if empty_count > MAX_EMPTY_ELEMENTS else AvroFault.NONE), empty_count
 
 
 @inlined
-def _next_element(stack, top, data, at, end, empty_elements):  # type: ignore[no-untyped-def]
-    """End an element and begin the next element or block, if any -> (fault, position, empty elements so far)."""
+def _next_element(stack, top, data, at, end, empty_count):  # type: ignore[no-untyped-def]
+    """End an element, and begin the next one or the next block -> (fault, position, elements without bytes so far)."""
     fault = np.int64(AvroFault.NONE)
     if stack[top, Loop.LEFT] > 0:
-        fault, empty_elements = _end_element(stack, top, at, empty_elements)
+        fault, empty_count = _end_element(stack, top, at, empty_count)
         if stack[top, Loop.LEFT] == 0 and fault == AvroFault.NONE:
-            count, at = _next_block(data, at, end)
+            count, at = _read_block_count(data, at, end)
             if count < 0:
                 fault = np.int64(AvroFault.COUNT)
             stack[top, Loop.LEFT], stack[top, Loop.POSITION] = count, at
-    return fault, at, empty_elements
+    return fault, at, empty_count
 
 
 @inlined
-def _skip_element(stack, top, data, at, end, empty_elements):  # type: ignore[no-untyped-def]
-    """Like `_next_element` for elements to skip. A block with a size in bytes is skipped as a whole."""
+def _skip_element(stack, top, data, at, end, empty_count):  # type: ignore[no-untyped-def]
+    """Like `_next_element`, for elements to skip. A block with a size in bytes is skipped as a whole."""
     fault = np.int64(AvroFault.NONE)
     if stack[top, Loop.LEFT] > 0:
-        fault, empty_elements = _end_element(stack, top, at, empty_elements)
+        fault, empty_count = _end_element(stack, top, at, empty_count)
     while fault == AvroFault.NONE and stack[top, Loop.LEFT] == 0:
         count, at = varint(data, at, end)
         if at > end:
@@ -306,43 +308,43 @@ def _skip_element(stack, top, data, at, end, empty_elements):  # type: ignore[no
         elif count > 0:
             stack[top, Loop.LEFT], stack[top, Loop.POSITION] = count, at
         else:
-            fault, size, at = _length(data, at, end)
+            fault, size, at = _read_length(data, at, end)
             if fault == AvroFault.NONE:
                 at += size
-    return fault, at, empty_elements
+    return fault, at, empty_count
 
 
 @inlined
-def _put_elements(column, key, first, columns):  # type: ignore[no-untyped-def]
-    """Append a list or map whose elements begin at entry `first` of the child column; return the result.
+def _put_elements(column, key, first_entry, columns):  # type: ignore[no-untyped-def]
+    """Append a list or map whose elements begin at entry `first_entry` of the child column; return only the result.
 
     key: column of a map's keys, or -1 for a list.
     """
     if column < 0:
         return np.int64(AvroFault.NONE)
-    if key >= 0 and builder.may_have_duplicate_keys(columns, key, first):
+    if key >= 0 and builder.may_have_duplicate_keys(columns, key, first_entry):
         columns[column, builder.Col.MAY_REPEAT_KEYS] = 1
     return np.int64(AvroFault.NONE) if builder.put_list(columns, column) else builder.full(column)
 
 
 @inlined
 def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-untyped-def]
-    """Run the program from row `pc` over value[at:value_end] -> (result, position, last row)."""
+    """Run the program from row `pc` over value[at:value_end] -> (result, position, last row that was run)."""
     rows, tables = program.rows, program.tables
     data, end, resume = value, value_end, np.int64(-1)  # resume: position in the value while a default is decoded
     result = np.int64(AvroFault.NONE)
-    depth, empty_elements, last = 0, 0, pc
+    depth, empty_count, last_row = 0, 0, pc
     while result == AvroFault.NONE:
         op, column = rows[pc, Word.OP], rows[pc, Word.A]
         instruction = rows[pc]
-        last = pc
+        last_row = pc
         pc += 1
         if op == Op.BYTES:
             result, at = _read_bytes(column, data, at, end, columns)
         elif op in (Op.LONG, Op.INT):
-            result, at = _read_whole(op, column, instruction[Word.B], data, at, end, columns)
+            result, at = _read_integer(op, column, instruction[Word.B], data, at, end, columns)
         elif op == Op.NULLABLE:
-            result, at, pc = _nullable(pc, instruction, tables, data, at, end, columns)
+            result, at, pc = _read_nullable_index(pc, instruction, tables, data, at, end, columns)
         elif op == Op.STRUCT:
             if not builder.put_struct(columns, column):
                 result = builder.full(column)
@@ -361,22 +363,22 @@ def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-
         elif op == Op.ENUM:
             result, at = _read_enum(instruction, program, data, at, end, columns)
         elif op == Op.UNION:
-            result, at, pc = _union(pc, instruction, tables, data, at, end)
+            result, at, pc = _read_union_index(pc, instruction, tables, data, at, end)
         elif op == Op.JUMP:
-            pc = column
+            pc = instruction[Word.A]
         elif op == Op.NULLS:
             result = builder.put_nulls(columns, tables, instruction[Word.A], instruction[Word.B])
         elif op == Op.ARRAY:
-            result, at = _begin_array(column, data, at, end, columns, stack, depth)
+            result, at = _begin_elements(column, data, at, end, columns, stack, depth)
             depth += 1
             pc = instruction[Word.B]
         elif op == Op.NEXT:
-            result, at, empty_elements = _next_element(stack, depth - 1, data, at, end, empty_elements)
+            result, at, empty_count = _next_element(stack, depth - 1, data, at, end, empty_count)
             if stack[depth - 1, Loop.LEFT] > 0:
                 pc = instruction[Word.B]
             elif result == AvroFault.NONE:
                 depth -= 1
-                result = _put_elements(column, instruction[Word.C], stack[depth, Loop.FIRST], columns)
+                result = _put_elements(column, instruction[Word.C], stack[depth, Loop.FIRST_ENTRY], columns)
         elif op == Op.DEFAULT:
             resume = at
             data, at, end = program.texts, instruction[Word.A], instruction[Word.B]
@@ -387,7 +389,7 @@ def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-
                 result = np.int64(AvroFault.DEPTH)
             elif op == Op.CALL:
                 stack[depth, Call.RETURN], stack[depth, Call.POSITION] = pc, at
-                pc = column
+                pc = instruction[Word.A]
             else:
                 stack[depth, Loop.LEFT], stack[depth, Loop.POSITION] = 0, -1
                 pc = instruction[Word.B]
@@ -395,24 +397,24 @@ def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-
         elif op == Op.RETURN:
             depth -= 1
             pc = stack[depth, Call.RETURN]
-            if at == stack[depth, Call.POSITION]:  # empty records can nest exponentially
-                empty_elements += 1
-                if empty_elements > MAX_EMPTY_ELEMENTS:
+            if at == stack[depth, Call.POSITION]:  # records without bytes can nest exponentially
+                empty_count += 1
+                if empty_count > MAX_EMPTY_ELEMENTS:
                     result = np.int64(AvroFault.EMPTY_ELEMENTS)
         elif op == Op.REFUSED:
             result = np.int64(AvroFault.REFUSED)
         elif op == Op.SKIP_NEXT:
-            result, at, empty_elements = _skip_element(stack, depth - 1, data, at, end, empty_elements)
+            result, at, empty_count = _skip_element(stack, depth - 1, data, at, end, empty_count)
             if stack[depth - 1, Loop.LEFT] > 0:
                 pc = instruction[Word.B]
             else:
                 depth -= 1
-    return result, (at if resume < 0 else resume), last
+    return result, (at if resume < 0 else resume), last_row
 
 
 @kernel
 def decode_avro(values, entries, first, program, root, columns, marks, stack, faults, full_column):  # type: ignore[no-untyped-def]
-    """Decode values into columns, beginning with number `first`.
+    """Decode values into columns, beginning with value `first`.
 
     values: Values. entries: int64[n], the row of the program at which the schema of each value begins, or -1 for a
     value that faults.codes already marks as malformed. program: ProgramArrays. root: (start, end) in the program's
@@ -420,7 +422,7 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
     working memory. stack: int64[STACK_SIZE, len(Loop)], working memory. faults: DecodeFaults. full_column:
     int64[len(FullColumn)].
 
-    Returns the number of values, or that of the value for which `full_column` must grow before the next call.
+    Returns the number of values, or the index of the value for which `full_column` must grow before the next call.
     """
     starts, ends = values.starts, values.ends
     root_start, root_end = root
@@ -432,9 +434,9 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
             continue
         builder.mark(columns, marks)
         if entries[i] < 0:
-            result, at, last = np.int64(faults.codes[i]), starts[i], np.int64(0)
+            result, at, last_row = np.int64(faults.codes[i]), starts[i], np.int64(0)
         else:
-            result, at, last = _run(values.data, starts[i], ends[i], entries[i], program, columns, stack)
+            result, at, last_row = _run(values.data, starts[i], ends[i], entries[i], program, columns, stack)
         if result < 0:
             builder.note_full(columns, result, full_column)
             builder.restore(columns, marks)
@@ -445,5 +447,5 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
             builder.put_nulls(columns, program.tables, root_start + 1, root_end)
             faults.codes[i] = result
             faults.positions[i] = min(at, ends[i]) - starts[i]
-            faults.steps[i] = last
+            faults.rows[i] = last_row
     return n

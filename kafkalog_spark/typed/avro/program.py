@@ -1,7 +1,7 @@
 """Instruction set of the Avro kernel, and the program that writer schemas are compiled into.
 
 A program is int64[n, len(Word)]. Each row is one instruction: an operation and up to four operands (see `Op`). Several
-schemas share one program; the part of each begins at a row of its own.
+schemas share one program: each is compiled into a range of rows that ends with END and its routines.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_ROWS = 1_000_000
 class Op(IntEnum):
     """Operations, with their operands in the comments.
 
-    `column` is the number of a column, or -1 to validate the value without storing it. `list` is two operands: start
-    and end of column numbers in the program's tables.
+    `column` is the number of a column, or -1 to validate the value without storing it. `columns` stands for two
+    operands: start and end of a list of column numbers in the program's tables.
     """
 
     END = 0  # the value is complete
@@ -35,18 +35,18 @@ class Op(IntEnum):
     BYTES = 6  # column; bytes or a string: a length and as many bytes
     FIXED = 7  # column, size
     DECIMAL = 8  # column, precision, size of the fixed or -1 for bytes with a length
-    ENUM = 9  # column, start in tables of (start, length) in the texts for each symbol (start -1: the reader does not
-    # have it), number of symbols
+    ENUM = 9  # column, start in tables of a (start, length) in the texts for each symbol, number of symbols; a start of
+    # -1 means that the reader schema does not have the symbol
     UNION = 10  # number of branches, start in tables of the row at which each branch begins
     JUMP = 11  # row
-    NULLABLE = 12  # branch that is null, row to jump to after a null, list of columns to set to null; a value of the
-    # other branch is read by the next instruction
+    NULLABLE = 12  # branch that is null, row to jump to after a null, columns that get a null; the next instruction
+    # reads a value of the other branch
     STRUCT = 13  # column
-    NULLS = 14  # list
+    NULLS = 14  # columns that get a null
     ARRAY = 15  # column, row of the NEXT that ends the loop; an element begins at the next row
     NEXT = 16  # column, row at which an element begins, key column of a map or -1
-    DEFAULT = 17  # start and end in the texts: read the following fields from encoded defaults
-    RESUME = 18  # continue to read from the value
+    DEFAULT = 17  # start and end in the texts of encoded defaults, from which the next instructions read
+    RESUME = 18  # read from the value again, after a DEFAULT
     CALL = 19  # row
     RETURN = 20
     REFUSED = 21  # the reader schema cannot represent the value
@@ -103,14 +103,19 @@ class ProgramArrays(NamedTuple):
 
 
 class AvroProgram(Program):
-    """A program while it is compiled. `paths[row]` is the path of the field that a row reads."""
+    """A program while it is compiled.
+
+    Attributes:
+        rows: The instructions.
+        paths: Path of the field that each row reads, for errors.
+    """
 
     def __init__(self) -> None:
         self.rows: list[list[int]] = []
         self.paths: list[str] = []
         super().__init__(self.rows, self.paths)
 
-    def put(self, op: Op, path: str, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+    def append(self, op: Op, path: str, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
         """Append an instruction with the operands a to d; return its row.
 
         Raises:
@@ -122,8 +127,8 @@ class AvroProgram(Program):
         self.paths.append(path)
         return len(self.rows) - 1
 
-    def set(self, row: int, operand: int, value: int) -> None:
-        """Set an operand (1 to 4) of a row, whose value was not known when the row was appended."""
+    def set_operand(self, row: int, operand: Word, value: int) -> None:
+        """Set an operand whose value was not known when the row was appended."""
         self.rows[row][operand] = value
 
     def arrays(self) -> ProgramArrays:

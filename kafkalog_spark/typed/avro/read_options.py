@@ -21,14 +21,14 @@ def _corrected(name: str, text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AvroReadOptions:
-    """Parsed options. If `recursion` is below 1, recursive schemas are refused."""
+    """Parsed options. `recursion` is the maximum depth of recursive records; below 1, they are refused."""
 
     stable_ids: bool = option("enableStableIdentifiersForUnionType", boolean, "false")
     prefix: str = option("stableIdentifierPrefixForUnionType", plain_text, "member_")
-    recursion: int = option("recursiveFieldMaxDepth", depth_parser(MAX_RECURSION, strict=True), "-1")
+    max_depth: int = option("recursiveFieldMaxDepth", depth_parser(MAX_RECURSION, strict=True), "-1")
     rebase: str = option("datetimeRebaseMode", _corrected, "CORRECTED")
 
-    def member(self, i: int, branch: AvroType) -> str:
+    def member_name(self, i: int, branch: AvroType) -> str:
         """Return the name of the struct field for a branch of a union of several types.
 
         Args:

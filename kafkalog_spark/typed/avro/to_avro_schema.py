@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 
-AVRO_NAMES = {
+PRIMITIVE_NAMES = {
     pa.bool_(): "boolean",
     pa.int8(): "int",
     pa.int16(): "int",
@@ -36,13 +36,13 @@ def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelReco
     Raises:
         OptionError: If Avro has no such type.
     """
-    avro = _not_null(type_, name, namespace)
+    avro = _schema_without_null(type_, name, namespace)
     return [avro, "null"] if nullable and avro != "null" else avro
 
 
-def _not_null(type_: pa.DataType, name: str, namespace: str) -> Any:
-    if type_ in AVRO_NAMES:
-        return AVRO_NAMES[type_]
+def _schema_without_null(type_: pa.DataType, name: str, namespace: str) -> Any:
+    if type_ in PRIMITIVE_NAMES:
+        return PRIMITIVE_NAMES[type_]
     if pa.types.is_date32(type_):
         return {"type": "int", "logicalType": "date"}
     if pa.types.is_timestamp(type_):
@@ -57,7 +57,7 @@ def _not_null(type_: pa.DataType, name: str, namespace: str) -> Any:
     if pa.types.is_map(type_) and type_.key_type == pa.string():
         return {"type": "map", "values": avro_schema_of(type_.item_type, type_.item_field.nullable, name, namespace)}
     if pa.types.is_struct(type_):
-        inside = f"{namespace}.{name}" if namespace else name
-        fields = [{"name": f.name, "type": avro_schema_of(f.type, f.nullable, f.name, inside)} for f in type_]
+        field_namespace = f"{namespace}.{name}" if namespace else name
+        fields = [{"name": f.name, "type": avro_schema_of(f.type, f.nullable, f.name, field_namespace)} for f in type_]
         return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
     raise OptionError(f"a column of type {type_} cannot be written as Avro")

@@ -15,22 +15,22 @@ _PROMOTED = {
 }
 
 
-def promotes(writer: AvroType, reader: AvroType) -> bool:
+def is_promoted(writer: AvroType, reader: AvroType) -> bool:
     """Return whether a value of the primitive type `writer` is promoted to the different primitive type `reader`."""
     return reader.kind in _PROMOTED.get(writer.kind, ())
 
 
-def is_error(writer: AvroType, reader: AvroType) -> bool:
-    """Return whether no value of `writer` can be read as `reader`, judged without their fields and elements.
+def is_unreadable(writer: AvroType, reader: AvroType) -> bool:
+    """Return whether no value of `writer` can be read as `reader`, without a look at types of fields and elements.
 
-    A union of the writer is never an error, since each value has one branch.
+    A union of the writer is readable, because each value has one branch.
     """
     if writer.kind == "union":
         return False
     if reader.kind == "union":
         return matching_branch(writer, reader) < 0
     if writer.kind != reader.kind:
-        return not promotes(writer, reader)
+        return not is_promoted(writer, reader)
     if writer.kind in ("fixed", "enum"):  # names without namespaces count, as in Avro's specification
         return writer.short_name != reader.short_name or writer.size != reader.size
     return writer.kind == "record" and _lacks_default(writer, reader)
@@ -38,7 +38,7 @@ def is_error(writer: AvroType, reader: AvroType) -> bool:
 
 @lru_cache(4096)  # types that refer to each other repeat the same pairs exponentially often
 def matching_branch(writer: AvroType, reader: AvroType) -> int:
-    """Return the branch of a union that a value is read as, or -1 if no branch matches.
+    """Return the index of the branch of a union that a value is read as, or -1 if no branch matches.
 
     The first choice is the same type, with the same full name if it has one. The second is a record with the same
     structure, preferably with the same short name. The third is a promotion.
@@ -47,7 +47,7 @@ def matching_branch(writer: AvroType, reader: AvroType) -> int:
         writer: Type of the value, not a union.
         reader: The union.
     """
-    structure = -1
+    same_structure = -1
     for i, branch in enumerate(reader.branches):
         if branch.kind != writer.kind:
             continue
@@ -55,24 +55,24 @@ def matching_branch(writer: AvroType, reader: AvroType) -> int:
             return i
         if (
             writer.kind == "record"
-            and not _differs(writer, branch)
-            and (structure < 0 or writer.short_name == branch.short_name)
+            and not _has_different_structure(writer, branch)
+            and (same_structure < 0 or writer.short_name == branch.short_name)
         ):
-            structure = i
-    if structure >= 0:
-        return structure
-    return next((i for i, branch in enumerate(reader.branches) if promotes(writer, branch)), -1)
+            same_structure = i
+    if same_structure >= 0:
+        return same_structure
+    return next((i for i, branch in enumerate(reader.branches) if is_promoted(writer, branch)), -1)
 
 
-def equal_types(writer: AvroType, reader: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
+def are_equivalent(writer: AvroType, reader: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
     """Return whether two types have the same structure in every part, so that branches of unions correspond by index.
 
-    Names are compared without namespaces, like in Java's `Resolver.unionEquiv`.
+    Names are compared without namespaces (Java's `Resolver.unionEquiv`).
 
     Args:
         writer: One type.
         reader: The other type.
-        seen: IDs of the pairs that are being compared; recursive types end there.
+        seen: id() of the pairs that are compared already; the comparison of recursive types ends there.
     """
     seen = set() if seen is None else seen
     if writer is reader or (id(writer), id(reader)) in seen:
@@ -88,7 +88,7 @@ def equal_types(writer: AvroType, reader: AvroType, seen: set[tuple[int, int]] |
     writer_names, reader_names = ([field.name for field in type_.fields] for type_ in (writer, reader))
     if writer_names != reader_names or len(writer.branches) != len(reader.branches):
         return False
-    return all(equal_types(part, other, seen) for part, other in zip(writer.parts, reader.parts, strict=True))
+    return all(are_equivalent(part, other, seen) for part, other in zip(writer.parts, reader.parts, strict=True))
 
 
 def _lacks_default(writer: AvroType, reader: AvroType) -> bool:
@@ -96,8 +96,9 @@ def _lacks_default(writer: AvroType, reader: AvroType) -> bool:
     return any(field.default is NO_DEFAULT and field.name not in written for field in reader.fields)
 
 
-def _differs(writer: AvroType, reader: AvroType) -> bool:
+def _has_different_structure(writer: AvroType, reader: AvroType) -> bool:
     reader_fields = {field.name: field for field in reader.fields}
     return _lacks_default(writer, reader) or any(
-        field.name in reader_fields and is_error(field.type, reader_fields[field.name].type) for field in writer.fields
+        field.name in reader_fields and is_unreadable(field.type, reader_fields[field.name].type)
+        for field in writer.fields
     )

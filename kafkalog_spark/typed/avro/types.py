@@ -13,10 +13,10 @@ from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.schema_limits import MAX_COLUMNS, recursion_bounded
 
 MAX_PRECISION = 38
-VALUE = "value"  # the column of a reader schema that is not a record
+VALUE = "value"  # name of the column if the reader schema is not a record
 MILLIS = ("timestamp-millis", "local-timestamp-millis")
 """Logical types whose values are multiplied by 1000 to be timestamps in microseconds."""
-_PLAIN = {
+_ARROW_TYPES = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -28,14 +28,14 @@ _PLAIN = {
     "enum": pa.string(),
     "null": pa.null(),
 }
-_LOGICAL = {
+_LOGICAL_ARROW_TYPES = {
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", tz="UTC"),
     "timestamp-micros": pa.timestamp("us", tz="UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-"""Other logical types are ignored: such values are read as the type that they are stored as."""
+"""Values of any other logical type are read as the type that they are stored as."""
 
 
 def columns_of(reader: AvroType, read_options: AvroReadOptions) -> pa.Schema:
@@ -55,8 +55,8 @@ def columns_of(reader: AvroType, read_options: AvroReadOptions) -> pa.Schema:
         )
     with recursion_bounded("an Avro schema"):
         type_ = _Converter(read_options).convert(reader, {}, VALUE)
-    if type_ is None:  # only a record inside itself is left out
-        raise OptionError(f"the Avro schema {reader.called} has no fields within recursiveFieldMaxDepth")
+    if type_ is None:  # records beyond the maximum depth are left out
+        raise OptionError(f"the Avro schema {reader.type_name} has no fields within recursiveFieldMaxDepth")
     if root_record(reader) is None:
         return pa.schema([pa.field(VALUE, type_)])
     return pa.schema(list(type_))
@@ -81,7 +81,7 @@ def merged_number_type(branches: tuple[AvroType, ...]) -> str | None:
 
 
 class _Converter:
-    """Conversion of one schema. The results are None for records beyond the maximum depth of recursion."""
+    """Conversion of one schema. The result is None for a record beyond the maximum depth of recursion."""
 
     def __init__(self, read_options: AvroReadOptions) -> None:
         self._read_options = read_options
@@ -122,10 +122,10 @@ class _Converter:
                     hint=f"a reader schema, value.avroSchema, can give it precision {MAX_PRECISION} or the type bytes",
                 )
             return pa.decimal128(avro.precision, avro.scale)
-        return _LOGICAL.get(avro.logical or "", _PLAIN[avro.kind])
+        return _LOGICAL_ARROW_TYPES.get(avro.logical or "", _ARROW_TYPES[avro.kind])
 
     def _record(self, avro: AvroType, depths: dict[str, int], path: str) -> pa.DataType | None:
-        depth, maximum = depths.get(avro.name, 0), self._read_options.recursion
+        depth, maximum = depths.get(avro.name, 0), self._read_options.max_depth
         if depth and maximum < 1:
             raise OptionError(
                 f"the Avro schema is recursive: {avro.name} contains itself, and Spark has no type for that; "
@@ -148,16 +148,16 @@ class _Converter:
             return self.convert(branches[0], depths, path)
         number = merged_number_type(branches)
         if number is not None:
-            return _PLAIN[number]
+            return _ARROW_TYPES[number]
         fields = []
         for i, branch in enumerate(branches):
             type_ = self.convert(branch, depths, path)
             if type_ is None:
                 raise OptionError(
-                    f"the Avro union of {', '.join(other.called for other in branches)} cannot be read, because "
-                    f"recursiveFieldMaxDepth leaves out its branch {branch.called}"
+                    f"the Avro union of {', '.join(other.type_name for other in branches)} cannot be read, because "
+                    f"recursiveFieldMaxDepth leaves out its branch {branch.type_name}"
                 )
-            fields.append(pa.field(self._read_options.member(i, branch), type_))
+            fields.append(pa.field(self._read_options.member_name(i, branch), type_))
         if len({field.name.lower() for field in fields}) != len(fields):
             raise OptionError("enableStableIdentifiersForUnionType gives two branches of an Avro union the same name")
         return pa.struct(fields)

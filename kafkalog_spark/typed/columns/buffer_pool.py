@@ -11,19 +11,19 @@ import numpy as np
 MAX_KEPT_BYTES = 16 << 20
 """Larger arrays are not kept: one huge value should not occupy its memory until the task ends."""
 MAX_KEPT_ARRAYS = 3
-"""Arrays kept per column and role. The consumer holds one batch while another is on its way to it."""
+"""Arrays kept per column and role: more than one, because earlier batches are in use while the next one is decoded."""
 
 
-def _references(arrays: list[np.ndarray]) -> list[int]:
+def _reference_counts(arrays: list[np.ndarray]) -> list[int]:
     return [sys.getrefcount(array) for array in arrays]
 
 
-_UNUSED = _references([np.empty(1)])[0]  # reference count of an array that only the list refers to
+_UNUSED = _reference_counts([np.empty(1)])[0]  # reference count of an array that only a list refers to
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class BufferPool:
-    """Arrays by column and role.
+    """Pool of arrays by column and role.
 
     The operating system maps fresh memory page by page, which is a considerable part of the time to decode a batch of
     short values (`benchmarks/typed_stages.py`). An array is free if only the pool refers to it; an Arrow buffer refers
@@ -44,7 +44,7 @@ class BufferPool:
         """
         kept = self._kept.setdefault((column, role), [])
         if _COUNTS_ARE_EXACT:
-            for i, count in enumerate(_references(kept)):
+            for i, count in enumerate(_reference_counts(kept)):
                 if count <= _UNUSED and len(kept[i]) >= size:
                     return kept[i]
         new = np.empty(size, dtype)

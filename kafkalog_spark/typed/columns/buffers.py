@@ -26,8 +26,8 @@ class FilledColumn(NamedTuple):
     valid: np.ndarray | None  # uint8[n], 0 for null; None if no entry is null
     data: np.ndarray | None = None  # entries of fixed width (one byte per boolean), or the bytes of strings
     offsets: np.ndarray | None = None  # int32[n + 1], of strings, binaries, lists and maps
-    may_repeat_keys: bool = False  # the column is a map, and a map in it may have a key twice
-    java_texts: bool = False  # bytes of a string that are not UTF-8 become U+FFFD
+    may_repeat_keys: bool = False  # whether a map of the column may have a key twice
+    java_texts: bool = False  # whether bytes of strings that are not UTF-8 become U+FFFD
 
 
 def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) -> pa.Array:
@@ -35,7 +35,7 @@ def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) 
 
     Args:
         tree: The column.
-        filled: Return the entries of a column.
+        filled: Function that returns the entries of a column.
     """
     column, type_ = filled(tree), tree.type
     n, nulls, bits = column.entries, 0, None
@@ -67,7 +67,7 @@ class ColumnBuffers:
     """
 
     def __init__(self, tree: ColumnTree, rows: int, bytes_: int, pool: BufferPool | None = None) -> None:
-        """Allocate buffers, which are sized so that a typical batch does not have to grow them.
+        """Allocate buffers that are large enough for a typical batch.
 
         Args:
             tree: The root column.
@@ -90,7 +90,7 @@ class ColumnBuffers:
                 self._reserve_bytes(part.number, min(max(bytes_, _MIN_SIZE), _MAX_INITIAL_BYTES))
 
     def grow(self) -> bool:
-        """Double the buffer noted in `full_column`. Return False if Arrow's 32-bit offsets cannot address more."""
+        """Double the buffer of the full column. Return False if Arrow's 32-bit offsets cannot address more."""
         number, entries = int(self.full_column[FullColumn.COLUMN]), bool(self.full_column[FullColumn.LACKS_ENTRIES])
         row = self.table[number]
         room = int(row[Col.ROOM if entries else Col.BYTES_ROOM])
@@ -128,12 +128,13 @@ class ColumnBuffers:
         self._replace(number, Col.DATA, memory, int(self.table[number, Col.BYTES]))
         self.table[number, Col.BYTES_ROOM] = len(memory)
 
-    def _replace(self, number: int, which: Col, new: np.ndarray, keep: int) -> None:
-        old = self._memory[number].get(which)
+    def _replace(self, number: int, role: Col, new: np.ndarray, used: int) -> None:
+        """Replace an array of a column by a larger one. used: number of elements to copy."""
+        old = self._memory[number].get(role)
         if old is not None:
-            new[:keep] = old[:keep]
-        self._memory[number][which] = new
-        self.table[number, which] = new.ctypes.data
+            new[:used] = old[:used]
+        self._memory[number][role] = new
+        self.table[number, role] = new.ctypes.data
 
     def _filled(self, java_texts: Collection[int], column: ColumnTree) -> FilledColumn:
         row, memory = self.table[column.number], self._memory[column.number]

@@ -1,7 +1,7 @@
 """Columns of byte slices, one per row, and their concatenation into encoded rows.
 
-An encoder makes slices of each leaf (a text, a varint) and joins those of a struct's fields row by row. The elements of
-a list are adjacent already, so a list needs only new offsets.
+An encoder creates slices for each leaf, such as a string or a varint, and concatenates those of a struct's fields row
+by row. The elements of a list are adjacent, so a list needs only new offsets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ByteSlices(NamedTuple):
 
     @classmethod
     def of(cls, array: pa.Array) -> ByteSlices:
-        """Return the bytes of a string or binary array, plain or large. The slice of a null is arbitrary."""
+        """Return the bytes of a string or binary array, plain or large. A null gets an arbitrary slice."""
         return cls(*bytes_and_offsets(array))
 
     @classmethod
@@ -55,18 +55,18 @@ class ByteSlices(NamedTuple):
         """Return the number of bytes of each slice, int64[n]."""
         return np.diff(self.offsets)
 
-    def lists(self, offsets: np.ndarray) -> ByteSlices:
+    def join_lists(self, offsets: np.ndarray) -> ByteSlices:
         """Join adjacent slices: slice i of the result consists of slices offsets[i] to offsets[i + 1]."""
         return ByteSlices(self.data, self.offsets[offsets])
 
-    def array(self, valid: np.ndarray | None) -> pa.BinaryArray:
+    def to_array(self, valid: np.ndarray | None) -> pa.BinaryArray:
         """Return the slices as a binary array.
 
         Args:
             valid: bool[n], false for null; None if no row is null.
 
         Raises:
-            InvalidRecord: If the slices have more than 2 GB.
+            InvalidRecord: If the slices have 2 GB or more.
         """
         first, end = int(self.offsets[0]), int(self.offsets[-1])
         if end - first > MAX_INT32:
@@ -87,7 +87,7 @@ class Fragment:
         slices: n slices.
         prefix: Bytes before each slice.
         valid: bool[n]; None if all rows are valid.
-        null_bytes: Replaces prefix and slice of a row that is not valid.
+        null_bytes: Bytes instead of prefix and slice for a row that is not valid.
     """
 
     slices: ByteSlices
@@ -125,7 +125,7 @@ def prefixed(
         parts: At least one fragment.
         prefix: Bytes before the first fragment.
         valid: bool[n]; None if all rows are valid.
-        null_bytes: Replaces prefix and fragments of a row that is not valid.
+        null_bytes: Bytes instead of prefix and fragments for a row that is not valid.
     """
     if any(part.valid is not None for part in parts):
         if valid is None:
@@ -145,9 +145,9 @@ def as_values(parts: Sequence[Fragment], prefix: bytes, valid: np.ndarray | None
         valid: bool[n], false for a null value; None if no value is null.
 
     Raises:
-        InvalidRecord: If the values have more than 2 GB.
+        InvalidRecord: If the values have 2 GB or more.
     """
-    return concat_fragments(prefixed(parts, prefix, valid)).array(valid)
+    return concat_fragments(prefixed(parts, prefix, valid)).to_array(valid)
 
 
 def valid_of(array: pa.Array) -> np.ndarray | None:

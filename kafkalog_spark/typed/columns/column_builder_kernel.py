@@ -1,10 +1,10 @@
 """Appending of entries to columns from compiled code.
 
-A kernel gets all columns as one table, `columns` int64[n, len(Col)], with the addresses of their buffers. So it is
-compiled once and not for every schema. A `put_...` function returns whether the entry fits. If it does not, the kernel
-returns, its caller grows the column (`ColumnBuffers.grow`), and the kernel decodes the value again from its beginning.
+A kernel gets all columns as one table, `columns` int64[n, len(Col)], with the addresses of their buffers, so it is not
+compiled for every schema. A `put_...` function returns whether the entry fits. If it does not, the kernel returns, its
+caller grows the column (`ColumnBuffers.grow`), and the kernel decodes the value again from its beginning.
 
-A decoding step returns one int64, its result: 0, a fault above 0, or `full(column)` below 0.
+The result of a decoding step is an int64: 0, a fault (above 0), or `full(column)` (below 0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined
 
 MAX_INT32 = 2**31 - 1
-MAX_COMPARED_KEYS = 16  # keys of a map that are compared pairwise; larger maps are checked after the batch
+MAX_COMPARED_KEYS = 16  # a larger map is checked for duplicate keys after the batch, without comparing all pairs
 
 
 class Col(IntEnum):
@@ -177,7 +177,7 @@ def put_struct(columns, column):  # type: ignore[no-untyped-def]
 
 @helper
 def put_list(columns, column):  # type: ignore[no-untyped-def]
-    """Append a list or map. Its elements are those that the child column has got since the previous entry."""
+    """Append a list or map. Its elements are the entries of the child column since the previous list."""
     n = columns[column, Col.ENTRIES]
     if n >= columns[column, Col.ROOM]:
         return False
@@ -233,7 +233,7 @@ def mark(columns, marks):  # type: ignore[no-untyped-def]
 
 @helper
 def restore(columns, marks):  # type: ignore[no-untyped-def]
-    """Drop all entries appended since `mark`."""
+    """Remove all entries that were appended since `mark`."""
     for column in range(len(columns)):
         columns[column, Col.ENTRIES], columns[column, Col.BYTES] = (
             marks[column, Mark.ENTRIES],
@@ -243,7 +243,7 @@ def restore(columns, marks):  # type: ignore[no-untyped-def]
 
 @helper
 def note_full(columns, result, full_column):  # type: ignore[no-untyped-def]
-    """Record in `full_column` the column of a step's result `full(column)`."""
+    """Record in `full_column` the column of the result `full(column)`."""
     column = full(result)
     full_column[FullColumn.COLUMN] = column
     full_column[FullColumn.LACKS_ENTRIES] = columns[column, Col.ENTRIES] >= columns[column, Col.ROOM]

@@ -1,4 +1,4 @@
-"""Entries of a column while rows are encoded, with the rows that they belong to, for errors."""
+"""Entries of a column that is being encoded, with the indexes of their rows, which errors name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.typed.columns.byte_slices import valid_of
 from kafkalog_spark.typed.columns.number_slices import whole_numbers
 
-NOT_WRITTEN = -1  # instead of a row: the entry is inside a null, so it is not written
+NOT_WRITTEN = -1  # instead of the index of a row: the entry is inside a null and is not written
 
 
 class Entries(NamedTuple):
@@ -29,7 +29,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def of(cls, columns: pa.StructArray) -> Entries:
-        """Return the entries of an encoder's rows. Nothing is written for a null row, which becomes a null value."""
+        """Return the rows of an encoder as entries. A null row becomes a null value, so its fields are not written."""
         rows, valid = np.arange(len(columns)), valid_of(columns)
         return cls(columns, rows if valid is None else np.where(valid, rows, NOT_WRITTEN))
 
@@ -49,8 +49,10 @@ class Entries(NamedTuple):
         if pa.types.is_map(array.type):  # Arrow flattens lists only
             entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
             bits, offsets = array.buffers()[:2]
-            kind = pa.list_(entries.type)
-            array = pa.Array.from_buffers(kind, len(array), [bits, offsets], offset=array.offset, children=[entries])
+            list_type = pa.list_(entries.type)
+            array = pa.Array.from_buffers(
+                list_type, len(array), [bits, offsets], offset=array.offset, children=[entries]
+            )
         sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         offsets = np.zeros(len(array) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
@@ -61,9 +63,9 @@ class Entries(NamedTuple):
 
         Args:
             wrong: bool[n].
-            target: The schema that the row is encoded with.
-            path: Path of the field.
-            what: What is wrong with the entry.
+            target: The schema with which the row is encoded, for the error.
+            path: Path of the field, for the error.
+            what: What is wrong with the entry, for the error.
         """
         if wrong.any():
             valid = valid_of(self.array)
@@ -76,9 +78,9 @@ class Entries(NamedTuple):
             self._refuse_first(~valid, target, path, what)
 
     def _refuse_first(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
-        found = np.flatnonzero(wrong & (self.rows != NOT_WRITTEN))
-        if len(found):
-            raise InvalidRecord(f"row {self.rows[found[0]]} does not fit {target}: {path}: {what}")
+        indexes = np.flatnonzero(wrong & (self.rows != NOT_WRITTEN))
+        if len(indexes):
+            raise InvalidRecord(f"row {self.rows[indexes[0]]} does not fit {target}: {path}: {what}")
 
     def indexes_of(self, names: Sequence[str], target: str, path: str, what: str) -> np.ndarray:
         """Return the index in `names` of each text, int64[n]; arbitrary for null.
@@ -88,6 +90,6 @@ class Entries(NamedTuple):
         Raises:
             InvalidRecord: If a text is not one of `names`.
         """
-        found = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
-        self.refuse(found.is_null().to_numpy(zero_copy_only=False), target, path, what)
-        return whole_numbers(found)
+        indexes = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
+        self.refuse(indexes.is_null().to_numpy(zero_copy_only=False), target, path, what)
+        return whole_numbers(indexes)

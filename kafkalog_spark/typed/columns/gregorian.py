@@ -13,7 +13,7 @@ ERA_DAYS = 146_097  # days of 400 years, after which the calendar repeats
 _ORDINAL_OF_1970 = 719_163
 _FIRST_GREGORIAN_DAY = -141_427  # 1582-10-15
 _JULIAN_DAY_OF_1970 = 2_440_588
-_DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800  # from March of the Julian year -4800 to the first Julian day
+_DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800  # from March of the Julian year -4800 to Julian day 0 and to year 0
 
 
 def days_of(year: int, month: int, day: int) -> int:
@@ -26,7 +26,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def days_in_range(days: int) -> int:
-    """Return `days`. Raises ValueError if they do not fit Spark's date, 32 bits."""
+    """Return `days`. Raises ValueError if it does not fit the 32 bits of Spark's date."""
     if not -(1 << 31) <= days < 1 << 31:
         raise ValueError("the date does not fit days in 32 bits")
     return days
@@ -39,10 +39,10 @@ def days_of_hybrid(days: int) -> int:
     """
     if days >= _FIRST_GREGORIAN_DAY:
         return days
-    # Richards' algorithm on Julian day numbers. Years begin in March, and four of them have 1,461 days.
-    since = days + _JULIAN_DAY_OF_1970 + _DAYS_BEFORE
-    years = (4 * since + 3) // 1461
-    day_of_year = since - 1461 * years // 4
+    # Richards' algorithm. Its origin is March of the Julian year -4800; years begin in March, and four have 1,461 days.
+    days_since_origin = days + _JULIAN_DAY_OF_1970 + _DAYS_BEFORE
+    years = (4 * days_since_origin + 3) // 1461
+    day_of_year = days_since_origin - 1461 * years // 4
     months = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * months + 2) // 5 + 1
     year, month = years - _YEARS_BEFORE + months // 10, months + 3 - 12 * (months // 10)
@@ -57,7 +57,7 @@ def time_us(hour: int, minute: int, second: int, us: int) -> int:
 
 
 def us_in_range(us: int) -> int:
-    """Return `us`. Raises ValueError if they do not fit Spark's timestamp, 64 bits."""
+    """Return `us`. Raises ValueError if it does not fit the 64 bits of Spark's timestamp."""
     if not -(1 << 63) <= us < 1 << 63:
         raise ValueError("the timestamp does not fit microseconds in 64 bits")
     return us

@@ -1,4 +1,4 @@
-"""Conversions of text and numbers in which Java differs from Python."""
+"""Conversions of text and numbers whose result in Java differs from that in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 _ENCODED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _BEYOND_BMP = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
-_ESCAPES = {ord(c): f"\\{e}" for c, e in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)}
+_ESCAPES = {ord(character): f"\\{letter}" for character, letter in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)}
 _ESCAPES |= {code: f"\\u{code:04X}" for code in range(32) if code not in _ESCAPES}
 _DIGITS = Context(prec=17, traps=[])  # enough digits for any double; the thread's context may have fewer
 
@@ -37,29 +37,29 @@ def well_formed(texts: pa.Array) -> pa.Array:
 
 def java_units(text: str) -> str:
     """Return a text with each character beyond the BMP as two surrogates, like Java's chars."""
-    return text if text.isascii() else _BEYOND_BMP.sub(lambda found: "".join(map(chr, _units(found[0]))), text)
+    return text if text.isascii() else _BEYOND_BMP.sub(lambda match: "".join(map(chr, _units(match[0]))), text)
 
 
 def java_characters(text: str) -> str:
     """Invert `java_units`; a surrogate without its partner becomes a question mark, as in `getBytes(UTF_8)`."""
 
-    def joined(found: re.Match[str]) -> str:
-        pair = found[0]
+    def join_pair(match: re.Match[str]) -> str:
+        pair = match[0]
         if len(pair) == 1:
             return "?"
         return chr(0x10000 + ((ord(pair[0]) - 0xD800) << 10) + ord(pair[1]) - 0xDC00)
 
-    return _SURROGATES.sub(joined, text)
+    return _SURROGATES.sub(join_pair, text)
 
 
-def json_quoted(text: str) -> str:
-    """Return a JSON string as Jackson's UTF8JsonGenerator writes it: all surrogates are escaped, even in pairs."""
+def quote_json(text: str) -> str:
+    """Return a text as a JSON string like Jackson's UTF8JsonGenerator, which escapes all surrogates, even in pairs."""
     text = text.translate(_ESCAPES)
-    return f'"{text if text.isascii() else _BEYOND_BMP.sub(_escaped, text)}"'
+    return f'"{text if text.isascii() else _BEYOND_BMP.sub(_escape_units, text)}"'
 
 
 def double_text(number: float) -> str:
-    """Return Double.toString of Java 19 and later: the fewest digits that identify the number, but at least two."""
+    """Return the result of Double.toString in Java 19: the fewest digits that identify the number, but at least two."""
     if number != number:
         return "NaN"
     shortest = repr(number)
@@ -81,18 +81,18 @@ def double_text(number: float) -> str:
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def _malformed(error: UnicodeError) -> tuple[str, int]:
+def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
     """Replace an encoded surrogate (ED A0 80, or ED A0 at the end) by one U+FFFD; Python would replace each byte."""
     assert isinstance(error, UnicodeDecodeError)
     surrogate = _ENCODED_SURROGATE.match(error.object, error.start)
     return "�", error.end if surrogate is None else surrogate.end()
 
 
-codecs.register_error("kafkalog-java", _malformed)
+codecs.register_error("kafkalog-java", _replace_malformed)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return "".join(f"\\u{unit:04X}" for unit in _units(found[0]))
+def _escape_units(match: re.Match[str]) -> str:
+    return "".join(f"\\u{unit:04X}" for unit in _units(match[0]))
 
 
 def _units(character: str) -> tuple[int, ...]:

@@ -11,13 +11,13 @@ class Program:
     """Rows of a program, and the operands that do not fit into a row.
 
     The programs of several schemas are appended to one another. If a schema turns out to be invalid, its part is
-    removed again (`mark`, `back_to_mark`).
+    removed again: call `mark` before a schema is compiled, and `back_to_mark` if that fails.
 
     Attributes:
         tables: Integers that rows refer to by index.
         texts: Bytes that rows refer to by position.
-        java_texts: Numbers of the string columns whose values Java decodes to a `String`, which replaces bytes that are
-            not UTF-8.
+        java_texts: Numbers of the string columns in which bytes that are not UTF-8 become U+FFFD, because Java
+            decodes their values to a `String`.
     """
 
     def __init__(self, *rows: list[Any]) -> None:
@@ -29,7 +29,7 @@ class Program:
         self.mark()
 
     def mark(self) -> None:
-        """Remember the current end of the program; the part of a new schema begins here."""
+        """Remember the current end of the program, where the part of the next schema begins."""
         self._mark = [len(part) for part in (*self._rows, self.tables, self.texts)]
 
     @property
@@ -42,12 +42,12 @@ class Program:
         for part, size in zip((*self._rows, self.tables, self.texts), self._mark, strict=True):
             del part[size:]
 
-    def table(self, values: list[int]) -> int:
+    def add_table(self, values: list[int]) -> int:
         """Append values to `tables`; return the index of the first."""
         self.tables += values
         return len(self.tables) - len(values)
 
-    def text(self, text: bytes) -> int:
+    def add_text(self, text: bytes) -> int:
         """Append bytes to `texts`; return the position of the first."""
         self.texts += text
         return len(self.texts) - len(text)

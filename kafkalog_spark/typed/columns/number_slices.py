@@ -1,4 +1,4 @@
-"""Byte slices of numbers: varints, length prefixes, numbers of fixed width, decimals."""
+"""Conversion of numbers to byte slices: varints, length prefixes, numbers of fixed width, decimals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_VARINT_BYTES = 10  # of 64 bits
 
 
 def whole_numbers(array: pa.Array) -> np.ndarray:
-    """Return integers, dates (in days) and timestamps (in their unit) of an array as int64[n]; 0 for null."""
+    """Return integers, dates in days, or timestamps in their unit as int64[n]; 0 for null."""
     if not pa.types.is_integer(array.type):
         array = array.view(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
     numbers: np.ndarray = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
@@ -33,14 +33,14 @@ def varints(values: np.ndarray) -> ByteSlices:
     return _varints(values, plain_varints)
 
 
-def sized(slices: ByteSlices, length: Callable[[np.ndarray], ByteSlices]) -> list[Fragment]:
-    """Return each slice after its length.
+def length_prefixed(slices: ByteSlices, encode_lengths: Callable[[np.ndarray], ByteSlices]) -> list[Fragment]:
+    """Return each slice with its length before it.
 
     Args:
         slices: n slices.
-        length: Encode lengths, int64[n]: `zigzags` or `varints`.
+        encode_lengths: Function that encodes lengths, int64[n]: `zigzags` or `varints`.
     """
-    return [Fragment(length(slices.sizes())), Fragment(slices)]
+    return [Fragment(encode_lengths(slices.sizes())), Fragment(slices)]
 
 
 def fixed_width(array: pa.Array, dtype: str) -> ByteSlices:
@@ -64,11 +64,11 @@ def shortest_unscaled(rows: np.ndarray) -> ByteSlices:
     Matches `BigInteger.toByteArray`.
     """
     width = rows.shape[1]
-    negative = rows[:, :1] >> 7
-    differs = rows ^ (negative * np.uint8(255))
-    first = np.where(differs.any(axis=1), (differs != 0).argmax(axis=1), width - 1)
-    loses_sign = np.take_along_axis(differs, first[:, None], axis=1)[:, 0] >> 7
-    first = first - loses_sign  # such a number keeps one sign byte
+    sign_bytes = (rows[:, :1] >> 7) * np.uint8(255)
+    differing_bits = rows ^ sign_bytes
+    first = np.where(differing_bits.any(axis=1), (differing_bits != 0).argmax(axis=1), width - 1)
+    has_other_sign = np.take_along_axis(differing_bits, first[:, None], axis=1)[:, 0] >> 7
+    first = first - has_other_sign  # if the highest bit is not the sign, keep one sign byte
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(width - first, out=offsets[1:])
     return ByteSlices(np.ascontiguousarray(rows[np.arange(width) >= first[:, None]]), offsets)

@@ -21,6 +21,11 @@ class ColumnTree:
     type: pa.DataType
     children: tuple[ColumnTree, ...] = ()
 
+    def field(self, name: str) -> ColumnTree | None:
+        """Return the column of a struct's field; None if the struct has no such field."""
+        i = self.type.get_field_index(name)
+        return self.children[i] if i >= 0 else None
+
     def preorder(self) -> list[ColumnTree]:
         """Return this part and all its descendants by number."""
         return [self, *(part for child in self.children for part in child.preorder())]

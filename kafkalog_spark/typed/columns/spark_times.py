@@ -12,7 +12,7 @@ _TRIMMED = "".join(map(chr, [*range(33), 127]))
 _DATE = re.compile(r"([+-])?(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(.*)?)?)?"
 _TIMESTAMP = re.compile(rf"([+-])?(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_TIME})?)?)?", re.ASCII | re.DOTALL)
-_ONLY_TIME = re.compile(rf"(T)?{_TIME}", re.ASCII | re.DOTALL)
+_TIME_ALONE = re.compile(rf"(T)?{_TIME}", re.ASCII | re.DOTALL)
 
 
 def date_of_text(text: str) -> int:
@@ -24,10 +24,10 @@ def date_of_text(text: str) -> int:
     Raises:
         ValueError: If the text is not a date.
     """
-    found = _DATE.fullmatch(text.strip(_TRIMMED))
-    if found is None:
-        raise ValueError("no date")
-    sign, year, month, day = found.groups()
+    match = _DATE.fullmatch(text.strip(_TRIMMED))
+    if match is None:
+        raise ValueError("it is not a date")
+    sign, year, month, day = match.groups()
     return days_in_range(days_of(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1)))
 
 
@@ -44,19 +44,19 @@ def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int
         ValueError: If the text is not a timestamp.
     """
     text = text.strip(_TRIMMED)
-    found = _TIMESTAMP.fullmatch(text)
-    if found is not None:
-        sign, year, month, day, hour, minute, second, fraction, named = found.groups()
+    match = _TIMESTAMP.fullmatch(text)
+    if match is not None:
+        sign, year, month, day, hour, minute, second, fraction, zone_text = match.groups()
         if hour is not None and (minute is None or second is None):
-            named = None  # Spark accepts a time without seconds, but no zone after it
+            zone_text = None  # Spark accepts a time without seconds, but no zone after it
     else:
-        only_time = _ONLY_TIME.fullmatch(text)
-        if only_time is None or not (only_time[1] or only_time[3]) or not with_zone:
-            raise ValueError("no timestamp")
-        hour, minute, second, fraction, named = only_time.groups()[1:]
+        time_match = _TIME_ALONE.fullmatch(text)
+        if time_match is None or not (time_match[1] or time_match[3]) or not with_zone:
+            raise ValueError("it is not a timestamp")
+        hour, minute, second, fraction, zone_text = time_match.groups()[1:]
         sign = year = month = day = None
-    own_zone = zone_of(named.strip(_TRIMMED)) if named else zone
-    if named and not with_zone:
+    own_zone = zone_of(zone_text.strip(_TRIMMED)) if zone_text else zone
+    if zone_text and not with_zone:
         raise ValueError("a time zone where none is allowed")
     us = time_us(int(hour or 0), int(minute or 0), int(second or 0), int((fraction or "0")[:6].ljust(6, "0")))
     if year is None:

@@ -1,4 +1,4 @@
-"""The unambiguous patterns of Spark's timestampFormat and dateFormat."""
+"""Parser of Spark's timestampFormat and dateFormat, as far as patterns are unambiguous."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _FIELDS = {
     "XXX": r"(?P<zone>Z|[+-]\d\d:\d\d)",
 }
 _YEAR = r"(?P<year>\d{{4}}|-(?!0+{0})\d{{4,19}}|\+\d{{5,19}}){0}"
-"""yyyy, which Spark reads as uuuu: all digits except those of adjacent fields. A year with more than four digits has a
-sign (SignStyle.EXCEEDS_PAD)."""
+"""yyyy, which Spark reads as uuuu: all digits except those of the fields that follow without a separator. A year with
+more than four digits has a sign (SignStyle.EXCEEDS_PAD)."""
 _ADJACENT = re.compile(r"(?:MM|dd|HH|mm|ss)*(?:S(?!S))?")
-"""Adjacent fields of fixed width: one digit per letter. A fraction of several letters is not of fixed width."""
+"""Fields of fixed width that follow without a separator: one digit per letter. A fraction of several letters does not
+have a fixed width."""
 _PATTERN_PART = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])", re.DOTALL)
 
 
 def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | None]]:
-    """Return a function that reads texts of a pattern.
+    """Return a function that parses texts with a pattern.
 
     Args:
         pattern: Pattern of Java's DateTimeFormatter with yyyy MM dd HH mm ss S... XXX, quoted letters and signs.
@@ -67,15 +68,15 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
         raise ValueError(f"the pattern '{pattern}' does not contain year, month and day")
 
     def read(text: str) -> tuple[int, int, tzinfo | None]:
-        found = expression.fullmatch(text)
-        if found is None:
+        match = expression.fullmatch(text)
+        if match is None:
             raise ValueError(f"it does not match the pattern {pattern}")
-        got = found.groupdict()
-        days = days_in_range(days_of(int(got["year"]), int(got["month"]), int(got["day"])))
-        fraction = (got.get("fraction") or "")[:6].ljust(6, "0")
-        hour, minute, second = (int(got.get(name) or 0) for name in ("hour", "minute", "second"))
+        fields = match.groupdict()
+        days = days_in_range(days_of(int(fields["year"]), int(fields["month"]), int(fields["day"])))
+        fraction = (fields.get("fraction") or "")[:6].ljust(6, "0")
+        hour, minute, second = (int(fields.get(name) or 0) for name in ("hour", "minute", "second"))
         us = time_us(hour, minute, second, int(fraction))
-        zone = got.get("zone")
+        zone = fields.get("zone")
         return days, us, None if zone is None else zone_of(zone.upper())
 
     return read

@@ -20,7 +20,7 @@ _SHORT_IDS = {
     "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico", "PST": "America/Los_Angeles",
     "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh", "EST": "-05:00", "MST": "-07:00", "HST": "-10:00",
 }  # fmt: skip
-"""java.time.ZoneId.SHORT_IDS."""
+"""Names by short ID, from java.time.ZoneId.SHORT_IDS."""
 _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d\d)(?::?(\d\d))?)?", re.ASCII)
 _OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})", re.ASCII)
 
@@ -56,20 +56,20 @@ def zone_of(name: str) -> tzinfo:
 
 
 def _fixed_offset(text: str) -> tzinfo:
-    found = _OFFSET.fullmatch(text)
-    if found is None or not _OFFSET_FORMS.fullmatch(text):
+    match = _OFFSET.fullmatch(text)
+    if match is None or not _OFFSET_FORMS.fullmatch(text):
         raise ValueError(f"'{text}' is not an offset from UTC")
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
     if minutes > 59 or seconds > 59 or hours * 3600 + minutes * 60 + seconds > 18 * 3600:
         raise ValueError(f"'{text}' is not an offset from UTC")
     offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-    return timezone(-offset if found[1] == "-" else offset)
+    return timezone(-offset if match[1] == "-" else offset)
 
 
 def us_of_local(days: int, us: int, zone: tzinfo) -> int:
     """Return the microseconds since 1970 UTC of a local date and time, like `ZonedDateTime.of`.
 
-    Of two moments the earlier one counts. A time inside a gap is moved later by the length of the gap.
+    A local time that occurs twice is the earlier moment. A time inside a gap is moved later by the length of the gap.
 
     Args:
         days: Days since 1970.
@@ -79,7 +79,7 @@ def us_of_local(days: int, us: int, zone: tzinfo) -> int:
     local = days * DAY_US + us
     if zone is UTC:
         return local
-    # The rules of zones repeat with the calendar; datetime supports only the years 1 to 9999.
+    # datetime supports only the years 1 to 9999. Move other years by whole eras, because the calendar repeats.
     eras = min((days + 719_000) // ERA_DAYS, 0) + max((days - 2_300_000) // ERA_DAYS, 0)
     moment = datetime(1970, 1, 1) + timedelta(days=days - eras * ERA_DAYS, microseconds=us)
     offset = moment.replace(tzinfo=zone).utcoffset()
@@ -88,9 +88,9 @@ def us_of_local(days: int, us: int, zone: tzinfo) -> int:
 
 
 def us_of_locals(us: np.ndarray, zone: tzinfo) -> np.ndarray:
-    """Apply `us_of_local` to local timestamps.
+    """Convert local timestamps, as `us_of_local` does.
 
-    A zone changes its offset at most once a day, so one offset serves all timestamps of a day without a change.
+    All timestamps of a day share one offset, unless the zone changes its offset on that day.
 
     Args:
         us: int64[n], microseconds since 1970 of local times.

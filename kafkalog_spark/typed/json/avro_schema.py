@@ -1,4 +1,4 @@
-"""Avro schemas of inferred JSON columns."""
+"""The Avro schema of inferred JSON columns, for kafkalog-schema."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.to_avro_schema import AVRO_NAMES
+from kafkalog_spark.typed.avro.to_avro_schema import PRIMITIVE_NAMES
 
 
 def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
     """Return the Avro schema of columns: a record with nullable fields.
 
     Args:
-        columns: Columns as `json_schema` infers them.
+        columns: Columns as `infer_schema` infers them.
         name: Name of the record.
 
     Raises:
@@ -40,4 +40,4 @@ def _field_schema(type_: pa.DataType, name: str) -> Any:
         return {"type": "array", "items": ["null", _field_schema(type_.value_type, f"{name}_element")]}
     if pa.types.is_decimal(type_):
         return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
-    return AVRO_NAMES[type_]
+    return PRIMITIVE_NAMES[type_]

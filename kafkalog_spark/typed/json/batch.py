@@ -23,18 +23,18 @@ from kafkalog_spark.typed.json.scalar_kernel import (
 )
 
 _INITIAL_NUMBERS = 1024
-_ALL_COLUMNS = -1  # instead of a column's number: memory that all columns share
+_ALL_COLUMNS = -1  # instead of a column's number, for memory that all columns share
 _ELEMENTS_PER_ROW = 2
-"""Initial capacity for elements of arrays and maps, for each row of the batch. It is doubled if it is too small."""
+"""Initial capacity of a list level, for each row of the batch. It is doubled if it is too small."""
 _MAX_INT32 = (1 << 31) - 1
 
 
-class TooMuchText(Exception):
+class StringsTooLarge(Exception):
     """The strings of a column are too large for one Arrow array."""
 
 
 class JsonBatch:
-    """One decoded batch.
+    """A decoded batch.
 
     Attributes:
         deferred: int64[m], the rows that the fallback has to decode.
@@ -54,7 +54,7 @@ class JsonBatch:
         capacity[kernel.ROOT] = rows
         while not self._decode(values, capacity):
             pass
-        self._parse_numbers()
+        self._parse_long_numbers()
 
     def _decode(self, values: Values, capacity: np.ndarray) -> bool:
         """Decode all values. If a list level is full, double its capacity and return False."""
@@ -68,15 +68,15 @@ class JsonBatch:
         numbers = np.empty((_INITIAL_NUMBERS, len(LongNumber)), np.int64)
         used = np.zeros(len(Used), np.int64)
         self._columns = JsonCells(cells, valid, unescaped, numbers, np.zeros_like(capacity), capacity, used)
-        names = len(program.types) * kernel.EXPECTED_NAMES
-        work = kernel.Workspace(
+        expected_rows = len(program.types) * kernel.EXPECTED_NAMES
+        workspace = kernel.Workspace(
             np.empty((kernel.DEPTH, len(kernel.Frame)), np.int64),
             np.empty_like(capacity),
-            np.zeros(names * len(kernel.Expected), np.int64),
+            np.zeros(expected_rows * kernel.EXPECTED_WIDTH, np.int64),
         )
         deferred = np.zeros(rows, np.uint8)
         row = 0
-        while (row := kernel.decode_json(values, row, program.tables, self._columns, work, deferred)) < rows:
+        while (row := kernel.decode_json(values, row, program.tables, self._columns, workspace, deferred)) < rows:
             if used[Used.FULL_LEVEL] >= 0:
                 capacity[used[Used.FULL_LEVEL]] *= 2
                 return False
@@ -86,25 +86,25 @@ class JsonBatch:
         self.deferred = np.flatnonzero(deferred)
         return True
 
-    def _parse_numbers(self) -> None:
-        """Parse the numbers with too many digits for exact arithmetic. Arrow's parser rounds like Java's."""
+    def _parse_long_numbers(self) -> None:
+        """Parse the numbers that the kernel could not compute exactly. Arrow's parser rounds like Java's."""
         numbers = self._columns.numbers[: self._columns.used[Used.NUMBERS]]
         for node in np.unique(numbers[:, LongNumber.NODE]):
-            of_node = numbers[numbers[:, LongNumber.NODE] == node]
-            digits = of_node[:, LongNumber.DIGITS]
-            lengths = digits & ((1 << NUMBER_LENGTH_BITS) - 1)
-            slices = digits >> NUMBER_LENGTH_BITS << LENGTH_BITS | lengths
-            offsets, text = self._gather(int(node), slices, lengths, np.ones(len(slices), np.uint8))
-            strings = pa.StringArray.from_buffers(len(slices), pa.py_buffer(offsets), pa.py_buffer(text))
+            node_numbers = numbers[numbers[:, LongNumber.NODE] == node]
+            texts = node_numbers[:, LongNumber.TEXT]
+            lengths = texts & ((1 << NUMBER_LENGTH_BITS) - 1)
+            string_cells = texts >> NUMBER_LENGTH_BITS << LENGTH_BITS | lengths
+            offsets, text = self._gather_strings(int(node), string_cells, lengths, np.ones(len(texts), np.uint8))
+            strings = pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(text))
             parsed = strings.cast(self._program.types[node]).to_numpy(zero_copy_only=False)
-            at = self._program.tables.nodes[node, Node.FIRST_CELL] + of_node[:, LongNumber.ROW]
-            self._columns.cells[at] = parsed.astype(np.float64).view(np.int64)
+            indexes = self._program.tables.nodes[node, Node.FIRST_CELL] + node_numbers[:, LongNumber.ROW]
+            self._columns.cells[indexes] = parsed.astype(np.float64).view(np.int64)
 
     def columns(self) -> pa.StructArray:
-        """Return the columns. Deferred rows, and those of null values, are null. Raises TooMuchText."""
-        return arrow_array(self._program.tree, self._filled)
+        """Return the columns. Deferred rows, and those of null values, are null. Raises StringsTooLarge."""
+        return arrow_array(self._program.tree, self._filled_column)
 
-    def _filled(self, column: ColumnTree) -> FilledColumn:
+    def _filled_column(self, column: ColumnTree) -> FilledColumn:
         node = self._program.tables.nodes[column.number]
         count = int(self._columns.counts[node[Node.LIST_LEVEL]])
         first = int(node[Node.FIRST_CELL])
@@ -117,23 +117,23 @@ class JsonBatch:
             case NodeKind.ARRAY | NodeKind.MAP:
                 return FilledColumn(count, valid, offsets=_offsets(cells))
             case NodeKind.STRING:
-                offsets, text = self._gather(column.number, cells, cells & MAX_STRING, valid)
+                offsets, text = self._gather_strings(column.number, cells, cells & MAX_STRING, valid)
                 return FilledColumn(count, valid, text, offsets)
-            case NodeKind.DEFERRED if pa.types.is_binary(column.type):
+            case NodeKind.DEFERRED if pa.types.is_binary(column.type):  # all values are null
                 return FilledColumn(count, valid, cells, np.zeros(count + 1, np.int32))
             case NodeKind.TIMESTAMP:
                 local = valid == IN_OPTIONS_ZONE
                 if local.any():
                     cells[local] = us_of_locals(cells[local], self._program.zone)
-        return FilledColumn(count, valid, _fixed_width(column.type, cells))
+        return FilledColumn(count, valid, _as_fixed_width(column.type, cells))
 
-    def _gather(
-        self, number: int, slices: np.ndarray, lengths: np.ndarray, valid: np.ndarray
+    def _gather_strings(
+        self, number: int, cells: np.ndarray, lengths: np.ndarray, valid: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return (offsets int32[n + 1], bytes) of the strings of a node's cells."""
+        """Return (offsets int32[n + 1], bytes) of the strings of cells. number: column of the node."""
         offsets = _offsets(lengths)
         text = self._pool.take(number, Col.DATA, int(offsets[-1]), np.uint8)
-        kernel.gather_strings(self._data, self._columns.unescaped, slices, valid, offsets, text)
+        kernel.gather_strings(self._data, self._columns.unescaped, cells, valid, offsets, text)
         return offsets, text
 
 
@@ -141,11 +141,11 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > _MAX_INT32:
-        raise TooMuchText
+        raise StringsTooLarge
     return offsets.astype(np.int32)
 
 
-def _fixed_width(type_: pa.DataType, cells: np.ndarray) -> np.ndarray:
+def _as_fixed_width(type_: pa.DataType, cells: np.ndarray) -> np.ndarray:
     if pa.types.is_floating(type_):
         return cells.view(np.float64).astype(type_.to_pandas_dtype(), copy=False)
     if pa.types.is_decimal(type_):

@@ -1,7 +1,7 @@
-"""Decoding of single JSON values in Python, with all rules of from_json, for values that the kernel does not decode.
+"""Decoder in Python for the JSON values that the kernel does not decode. It has all rules of from_json.
 
-It follows Spark's JacksonParser (convertObject, convertArray, convertMap) and FailureSafeParser, which decide whether
-an error makes a field null or the whole value, and which fields of a malformed value are kept.
+Like Spark's JacksonParser (convertObject, convertArray, convertMap) and FailureSafeParser, it decides whether an error
+makes a field null or the whole value, and which fields of a malformed value are kept.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafkalog_spark.typed.json.options import JsonOptions
 from kafkalog_spark.typed.json.scalar_converters import Converter, scalar_converter, token_converter
 
 _Fields = dict[str, tuple[str, Converter]]
-"""Name and converter of each column, by its name in the form of Jackson (`java_units`)."""
+"""(name, converter) of each field of a struct, by its name in UTF-16 as Jackson reads it (`java_units`)."""
 _CONVERSION_ERRORS = (JsonError, ValueError, ArithmeticError)
 """Exceptions of converters that Spark's JacksonParser catches."""
 
 
-class BadValue(Exception):
+class MalformedValue(Exception):
     """A JSON value, or an object or array in it, is malformed.
 
     Attributes:
@@ -35,14 +35,14 @@ class BadValue(Exception):
         self.value = value
 
 
-class JsonRows:
-    """Decoder of single values."""
+class FallbackDecoder:
+    """Decoder of one value at a time."""
 
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
         """Create a decoder.
 
         Args:
-            schema: Columns, without the one for malformed values.
+            schema: Columns, without the column for malformed values.
             options: Options of from_json.
 
         Raises:
@@ -51,29 +51,29 @@ class JsonRows:
         self._options = options
         self._fields = self._converters(schema, "")
 
-    def row(self, data: bytes) -> dict[str, Any] | None:
+    def decode(self, data: bytes) -> dict[str, Any] | None:
         """Decode a value.
 
         Returns:
-            The fields that the value has, by name, for pyarrow.array; None if the text is empty.
+            The columns that occur in the value, by name, for pyarrow.array; None if the text is empty.
 
         Raises:
-            BadValue: If the value is malformed.
+            MalformedValue: If the value is malformed.
         """
         reader = JacksonReader(java_text.java_units(java_text.java_decoded(data)), self._options)
         try:
             if reader.next_token() is None:
                 return None
             if reader.token is Token.START_OBJECT:
-                return self._object(reader, self._fields)
+                return self._read_object(reader, self._fields)
             raise ValueError(f"it begins with {reader.token.name}, not with an object" if reader.token else "")
         except _CONVERSION_ERRORS as error:
-            raise BadValue(None, str(error) or type(error).__name__) from None
+            raise MalformedValue(None, str(error) or type(error).__name__) from None
 
-    def _object(self, reader: JacksonReader, fields: _Fields) -> dict[str, Any]:
+    def _read_object(self, reader: JacksonReader, fields: _Fields) -> dict[str, Any]:
         row: dict[str, Any] = {}
         why: str | None = None
-        while _next_unless(reader, Token.END_OBJECT):
+        while _advance_unless(reader, Token.END_OBJECT):
             field = fields.get(reader.name or "")
             if field is None:
                 reader.skip_children()
@@ -81,37 +81,37 @@ class JsonRows:
             name, convert = field
             try:
                 row[name] = convert(reader)
-            except BadValue as partial:
+            except MalformedValue as partial:
                 why = why or str(partial)
                 row[name] = partial.value
             except _CONVERSION_ERRORS as error:
                 why = why or f"{name}: {error}"
                 reader.skip_children()
         if why is not None:
-            raise BadValue(row, why)
+            raise MalformedValue(row, why)
         return row
 
-    def _array(self, reader: JacksonReader, convert: Converter) -> list[Any]:
+    def _read_array(self, reader: JacksonReader, convert: Converter) -> list[Any]:
         values, why = [], None
-        while _next_unless(reader, Token.END_ARRAY):
+        while _advance_unless(reader, Token.END_ARRAY):
             try:
                 values.append(convert(reader))
-            except BadValue as partial:
+            except MalformedValue as partial:
                 why = why or str(partial)
                 values.append(partial.value)
         if why is not None:
-            raise BadValue(values, why)
+            raise MalformedValue(values, why)
         return values
 
-    def _map(self, reader: JacksonReader, convert: Converter) -> list[tuple[str, Any]]:
+    def _read_map(self, reader: JacksonReader, convert: Converter) -> list[tuple[str, Any]]:
         pairs: list[tuple[str, Any]] = []
         incomplete: str | None = None  # why a value of the map is incomplete
         bad: str | None = None  # why a value of the map is malformed, which makes the whole map malformed
-        while _next_unless(reader, Token.END_OBJECT):
+        while _advance_unless(reader, Token.END_OBJECT):
             key = java_text.java_characters(reader.name or "")
             try:
                 pairs.append((key, convert(reader)))
-            except BadValue as partial:
+            except MalformedValue as partial:
                 incomplete = incomplete or str(partial)
                 pairs.append((key, partial.value))
             except _CONVERSION_ERRORS as error:
@@ -120,7 +120,7 @@ class JsonRows:
         if bad is not None:
             raise ValueError(bad)
         if incomplete is not None:
-            raise BadValue(pairs, incomplete)
+            raise MalformedValue(pairs, incomplete)
         return pairs
 
     def _converters(self, fields: Iterable[pa.Field], path: str) -> _Fields:
@@ -137,19 +137,19 @@ class JsonRows:
     def _converter(self, type_: pa.DataType, path: str) -> Converter:
         if pa.types.is_struct(type_):
             fields = self._converters(type_, path)
-            return token_converter(type_, {Token.START_OBJECT: lambda reader: self._object(reader, fields)})
+            return token_converter(type_, {Token.START_OBJECT: lambda reader: self._read_object(reader, fields)})
         if pa.types.is_map(type_):
             if type_.key_type != pa.string():
                 raise OptionError(f"column '{path}': keys of a map in JSON are strings, not {type_.key_type}")
             convert = self._converter(type_.item_type, f"{path}.value")
-            return token_converter(type_, {Token.START_OBJECT: lambda reader: self._map(reader, convert)})
+            return token_converter(type_, {Token.START_OBJECT: lambda reader: self._read_map(reader, convert)})
         if pa.types.is_list(type_):
             convert = self._converter(type_.value_type, f"{path}.element")
-            return token_converter(type_, {Token.START_ARRAY: lambda reader: self._array(reader, convert)})
+            return token_converter(type_, {Token.START_ARRAY: lambda reader: self._read_array(reader, convert)})
         return scalar_converter(type_, self._options, path)
 
 
-def _next_unless(reader: JacksonReader, end: Token) -> bool:
+def _advance_unless(reader: JacksonReader, end: Token) -> bool:
     """Advance to the next token; return false at the token `end` and at the end of the text."""
     token = reader.next_token()
     return token is not None and token is not end

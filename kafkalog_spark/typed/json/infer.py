@@ -1,7 +1,7 @@
 """Inference of a schema from a sample of JSON values, like Spark's JsonInferSchema with default options.
 
-Integers are bigint, or decimal(38,0) if they are larger; fractions are double; conflicting types are string. The fields
-of a struct are sorted by name. A field that is always null is string.
+The type of integers is bigint, or decimal(38,0) if one is larger. The type of fractions is double, and that of values
+with conflicting types string. The fields of a struct are sorted by name. A field that is always null is a string.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafkalog_spark.typed.ddl import map_leaves
 
 _NULL = pa.null()
 _WIDE_INTEGER = pa.decimal128(38, 0)
-_MAX_DEPTH = 60  # deeper parts are string
+_MAX_DEPTH = 60  # a deeper part is a string
 
 
-def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
+def infer_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
     """Infer the columns of JSON objects.
 
     Args:
@@ -33,7 +33,7 @@ def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
         OptionError: If no value is an object with a field.
     """
     inferred: pa.DataType = _NULL
-    count = others = 0
+    count = count_of_others = 0
     for value in values:
         if value is None:
             continue
@@ -43,13 +43,13 @@ def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
         except (ValueError, RecursionError):
             parsed = None
         if not isinstance(parsed, dict):
-            others += 1
+            count_of_others += 1
             continue
-        inferred = _merged(inferred, _type_of(parsed, 0))
+        inferred = _merge_types(inferred, _type_of(parsed, 0))
     if inferred == _NULL or not inferred.num_fields:
         raise OptionError(f"none of {count} values is a JSON object with a field in it")
     columns = map_leaves(inferred, lambda type_: pa.string() if type_ == _NULL else type_)
-    return pa.schema(list(columns)), count, others
+    return pa.schema(list(columns)), count, count_of_others
 
 
 def _type_of(value: Any, depth: int) -> pa.DataType:
@@ -72,11 +72,11 @@ def _type_of(value: Any, depth: int) -> pa.DataType:
             return pa.struct([(name, _type_of(value[name], depth + 1)) for name in sorted(value)])
     element: pa.DataType = _NULL
     for item in value:
-        element = _merged(element, _type_of(item, depth + 1))
+        element = _merge_types(element, _type_of(item, depth + 1))
     return pa.list_(element)
 
 
-def _merged(first: pa.DataType, second: pa.DataType) -> pa.DataType:
+def _merge_types(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     if first == second or second == _NULL:
         return first
     if first == _NULL:
@@ -84,10 +84,10 @@ def _merged(first: pa.DataType, second: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         types = {field.name: field.type for field in first}
         for field in second:
-            types[field.name] = _merged(types.get(field.name, _NULL), field.type)
+            types[field.name] = _merge_types(types.get(field.name, _NULL), field.type)
         return pa.struct([(name, types[name]) for name in sorted(types)])
     if pa.types.is_list(first) and pa.types.is_list(second):
-        return pa.list_(_merged(first.value_type, second.value_type))
+        return pa.list_(_merge_types(first.value_type, second.value_type))
     numbers = {pa.int64(): 0, _WIDE_INTEGER: 1, pa.float64(): 2}
     if first in numbers and second in numbers:
         return max(first, second, key=numbers.__getitem__)

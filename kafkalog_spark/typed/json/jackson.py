@@ -1,8 +1,8 @@
 """A tokenizer that behaves like Jackson's ReaderBasedJsonParser, also after errors.
 
-from_json continues after some errors, and the tokens that it then gets depend on how far Jackson had read: the value
-after a name is read together with the name, but of a string only the opening quote. So this tokenizer takes the same
-steps as Jackson, and `next_token` and `string` may be called again after a JsonError.
+from_json continues after some errors, and the following tokens then depend on how far Jackson had read. Jackson reads a
+name together with the value after it, but only the opening quote of a string. This tokenizer takes the same steps, and
+`next_token` and `string` may be called again after a JsonError.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FRACTION = re.compile(r"\.[0-9]+")
 _EXPONENT = re.compile(r"[eE][+-]?[0-9]+")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\"}
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n\r]*", re.DOTALL)
-_WHITE, _PADDING, _END = -1, -2, -3  # instead of the six bits of a base64 character
-_MAX_SKIPPED = 256  # characters of an invalid word that Jackson skips (ErrorReportConfiguration)
+_WHITE_SPACE, _PADDING, _END = -1, -2, -3  # instead of the six bits of a base64 character
+_MAX_SKIPPED = 256  # characters of an invalid word that Jackson skips at most (ErrorReportConfiguration)
 _IDENTIFIER_PARTS = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"])
 _IDENTIFIER_STARTS = _IDENTIFIER_PARTS - {"Nd", "Mn", "Mc", "Cf"}
 _ASCII_IDENTIFIER_PARTS = frozenset(
@@ -88,19 +88,19 @@ class JacksonReader:
         """Advance to the next token and return it; None at the end.
 
         Raises:
-            JsonError: If the text is not valid JSON there. `token` is then the same as Jackson's.
+            JsonError: If the text is not valid JSON. `token` is then that of Jackson.
         """
         if self.token is Token.NAME:
             value, self._token_after_name = self._token_after_name, None
             if value in (Token.START_OBJECT, Token.START_ARRAY):
-                self._begin(value)
+                self._open(value)
             self.token = value
             return value
         if self._quote is not None:
             self._finish_string()
         begin = self._skip_space()
         if not begin:
-            self._end_of_input("expected close marker")
+            self._check_complete("expected close marker")
             self.token = None
             return None
         context = self._contexts[-1]
@@ -113,19 +113,19 @@ class JacksonReader:
                 raise self._unexpected(begin, "was expecting comma to separate entries")
             begin = self._skip_space()
             if not begin:
-                self._end_of_input("expected a value")
+                self._check_complete("expected a value")
         if context.kind == "{":
             context.name = self._read_name(begin)
             self.token = Token.NAME
             if (char := self._skip_space()) != ":":
                 if not char:
-                    self._end_of_input("was expecting a colon")
+                    self._check_complete("was expecting a colon")
                 raise self._unexpected(char, "was expecting a colon to separate name and value")
             self._token_after_name = self._read_value(self._skip_space())
             return self.token
         token = self._read_value(begin)
         if token in (Token.START_OBJECT, Token.START_ARRAY):
-            self._begin(token)
+            self._open(token)
         self.token = token
         return token
 
@@ -141,7 +141,7 @@ class JacksonReader:
         Padding is required; white space is allowed between groups of four characters.
 
         Raises:
-            JsonError: If the string is not such base64. The next token then begins after the next quote.
+            JsonError: If the string is not base64 of this form. The next token then begins after the next quote.
         """
         if self._quote is None:
             try:
@@ -150,7 +150,7 @@ class JacksonReader:
                 raise JsonError(str(error)) from None
         result = bytearray()
         while (first := self._base64_bits(0)) != _END:
-            if first == _WHITE:
+            if first == _WHITE_SPACE:
                 continue
             bits = first << 6 | self._base64_bits(1)
             third = self._base64_bits(2)
@@ -173,14 +173,14 @@ class JacksonReader:
         while depth:
             token = self.next_token()
             if token is None:
-                self._end_of_input("expected close marker")
+                self._check_complete("expected close marker")
                 return
             if token in (Token.START_OBJECT, Token.START_ARRAY):
                 depth += 1
             elif token in (Token.END_OBJECT, Token.END_ARRAY):
                 depth -= 1
 
-    def _begin(self, token: Token) -> None:
+    def _open(self, token: Token) -> None:
         if len(self._contexts) > _MAX_DEPTH:
             raise JsonError(f"nested deeper than {_MAX_DEPTH} levels")
         self._contexts.append(_Context(token.value))
@@ -192,7 +192,8 @@ class JacksonReader:
         self._contexts.pop()
         return Token.END_OBJECT if char == "}" else Token.END_ARRAY
 
-    def _end_of_input(self, what: str) -> None:
+    def _check_complete(self, what: str) -> None:
+        """Raise JsonError if the text has ended inside an object or array. what: what was expected."""
         if self._contexts[-1].kind:
             raise JsonError(f"unexpected end-of-input: {what}")
 
@@ -200,9 +201,9 @@ class JacksonReader:
         """Skip white space and comments; consume and return the next character, or "" at the end of the text."""
         text = self._text
         while True:
-            found = _SPACE.match(text, self._at)
-            assert found is not None
-            self._at = found.end()
+            match = _SPACE.match(text, self._at)
+            assert match is not None
+            self._at = match.end()
             char = text[self._at : self._at + 1]
             self._at += len(char)
             if char == "/":
@@ -237,7 +238,7 @@ class JacksonReader:
     def _read_value(self, char: str) -> Token:
         """Read the token of a value whose first character, `char`, has been consumed."""
         if not char:
-            self._end_of_input("expected a value")
+            self._check_complete("expected a value")
             raise JsonError("unexpected end-of-input: expected a value")
         if char == '"':
             self._quote = char
@@ -249,10 +250,10 @@ class JacksonReader:
         if char == "-" and self._text[self._at : self._at + 1] in _DIGITS:
             return self._read_number(self._at - 1, self._at)
         if char in "-+":
-            return self._read_odd_number(char)
+            return self._read_infinity(char)
         for token in (Token.TRUE, Token.FALSE, Token.NULL):
             if char == token.value[0]:
-                self._match(token.value, 1)
+                self._consume_word(token.value, 1)
                 return token
         if char == "'" and self._options.single_quotes:
             self._quote = char
@@ -260,8 +261,8 @@ class JacksonReader:
             return Token.STRING
         if char in "NI":
             word = "NaN" if char == "N" else "Infinity"
-            self._match(word, 1)
-            return self._non_numeric(word)
+            self._consume_word(word, 1)
+            return self._accept_non_numeric(word)
         if unicodedata.category(char) in _IDENTIFIER_STARTS:  # Character.isJavaIdentifierStart
             self._invalid_token(char)
         raise self._unexpected(char, "expected a valid value")
@@ -279,18 +280,19 @@ class JacksonReader:
             self._at = at
             raise JsonError("invalid numeric value: leading zeroes not allowed")
         token, length = Token.INTEGER, len(digits)
-        begin_part = at + 1  # position after an error: after the point or the e, and one further after a 0
+        # Position after an error: after the point or the e, but one further if the number begins with 0.
+        error_at = at + 1
         if text[at : at + 1] == ".":
             fraction = _FRACTION.match(text, at)
             if fraction is None:
-                self._at = begin_part if digits != "0" else at + 2
+                self._at = error_at if digits != "0" else at + 2
                 raise JsonError("decimal point not followed by a digit")
             at, token = fraction.end(), Token.FLOAT
             length += len(fraction[0]) - 1
         if text[at : at + 1] in ("e", "E"):
             exponent = _EXPONENT.match(text, at)
             if exponent is None:
-                self._at = begin_part if digits != "0" else at + (3 if text[at + 1 : at + 2] in ("+", "-") else 2)
+                self._at = error_at if digits != "0" else at + (3 if text[at + 1 : at + 2] in ("+", "-") else 2)
                 raise JsonError("exponent indicator not followed by a digit")
             at, token = exponent.end(), Token.FLOAT
             length += len(exponent[0].lstrip("eE+-"))
@@ -300,8 +302,8 @@ class JacksonReader:
         self.number = ("-" if digits_at > begin else "") + digits + text[whole.end() : at]
         return token
 
-    def _read_odd_number(self, sign: str) -> Token:
-        """Read the rest of -INF, +INF, -Infinity or +Infinity; a number must have its digits right after the sign."""
+    def _read_infinity(self, sign: str) -> Token:
+        """Read the rest of -INF, +INF, -Infinity or +Infinity, after the sign. Raises JsonError for anything else."""
         first = self._text[self._at : self._at + 1]
         self._at += len(first)
         if first == "I":
@@ -309,18 +311,18 @@ class JacksonReader:
             self._at += len(second)
             word = {"N": "INF", "n": "Infinity"}.get(second)
             if word is not None:
-                self._match(sign + word, 3)
-                return self._non_numeric(sign + word)
+                self._consume_word(sign + word, 3)
+                return self._accept_non_numeric(sign + word)
         raise self._unexpected(first, "expected a digit (0-9) to follow the sign")
 
-    def _non_numeric(self, word: str) -> Token:
+    def _accept_non_numeric(self, word: str) -> Token:
         if not self._options.non_numeric:
             raise JsonError(f"non-standard token '{word}': enable allowNonNumericNumbers to allow it")
         self.number = word
         return Token.FLOAT
 
-    def _match(self, word: str, at: int) -> None:
-        """Consume word[at:]. Raises JsonError if the text has another word."""
+    def _consume_word(self, word: str, at: int) -> None:
+        """Consume word[at:]. Raises JsonError if the text continues differently."""
         for char in word[at:]:
             if self._text[self._at : self._at + 1] != char:
                 self._invalid_token(word)
@@ -344,11 +346,11 @@ class JacksonReader:
         text, parts, length = self._text, [], 0
         plain = (_PLAIN_WITH_CONTROLS if self._options.control_characters else _PLAIN)[quote]
         while True:
-            found = plain.match(text, self._at)
-            assert found is not None
-            parts.append(found[0])
-            length += len(found[0])
-            self._at = found.end()
+            match = plain.match(text, self._at)
+            assert match is not None
+            parts.append(match[0])
+            length += len(match[0])
+            self._at = match.end()
             if length > _MAX_STRING and not is_name:
                 raise JsonError(f"a string is longer than {_MAX_STRING} characters")
             char = text[self._at : self._at + 1]
@@ -360,10 +362,10 @@ class JacksonReader:
                 raise JsonError("unexpected end-of-input in a string")
             if char != "\\":
                 raise JsonError(f"illegal unquoted character (code {ord(char)}): it has to be escaped")
-            parts.append(self._escaped())
+            parts.append(self._read_escape())
             length += 1
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         char = self._text[self._at : self._at + 1]
         self._at += 1
         if char in _ESCAPES and char:
@@ -373,7 +375,7 @@ class JacksonReader:
             for _ in range(4):
                 digit = self._text[self._at : self._at + 1]
                 self._at += 1
-                # Jackson looks at the low eight bits alone (CharTypes.charToHex)
+                # Jackson ignores all but the low eight bits (CharTypes.charToHex)
                 if not digit or chr(ord(digit) & 0xFF) not in "0123456789abcdefABCDEF":
                     raise JsonError("expected a hex-digit for character escape sequence")
                 digits += chr(ord(digit) & 0xFF)
@@ -387,14 +389,14 @@ class JacksonReader:
     def _base64_bits(self, index: int, *, padded: bool = False) -> int:
         """Return the six bits of the next base64 character, which is number `index` of a group of four.
 
-        Other results are _PADDING, and for the first character _WHITE for white space and _END for a quote.
+        Other results are _PADDING, and for the first character _WHITE_SPACE for white space and _END for a quote.
         """
         char = self._text[self._at : self._at + 1]
         self._at += len(char)
         if not char:
             raise JsonError("unexpected end-of-input in base64 content")
         if index == 0 and char <= " ":
-            return _WHITE
+            return _WHITE_SPACE
         if char == '"':
             if index == 0:
                 return _END
@@ -402,9 +404,9 @@ class JacksonReader:
                 self._at -= 1
             raise JsonError("unexpected end of base64 content")
         if char == "\\":
-            char = self._escaped()
+            char = self._read_escape()
             if index == 0 and char <= " ":
-                return _WHITE
+                return _WHITE_SPACE
         if char == "=" and index > 1:
             return _PADDING
         if char not in BASE64:
@@ -425,7 +427,7 @@ class _Context:
 
 
 def _is_identifier_part(char: str) -> bool:
-    """Return Character.isJavaIdentifierPart of a character; false for an empty text."""
+    """Return whether a character is one of Character.isJavaIdentifierPart; false for an empty text."""
     if char.isascii():
         return char in _ASCII_IDENTIFIER_PARTS
     return unicodedata.category(char) in _IDENTIFIER_PARTS or "\x80" <= char <= "\x9f"

@@ -1,8 +1,8 @@
 """The kernel that decodes JSON values that are valid and match the schema.
 
-Everything else makes the value DEFERRED: a type that differs from the schema, a long number, an invalid escape, invalid
-UTF-8, a duplicate field. Its row is undone, and the fallback decodes it (fallback.py). So the kernel needs no rules for
-from_json's errors, and its results are always equal to those of from_json.
+Any other value is DEFERRED, such as one with a type that differs from the schema, a long number, an invalid escape,
+invalid UTF-8 or a duplicate field. The kernel undoes its row, and the fallback decodes it (fallback.py). So the kernel
+needs no rules for from_json's errors, and its results are always equal to those of from_json.
 
 The functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `nodes`
 int64[n, len(Node)], `tables` JsonTables, `columns` JsonCells, `expected` int64[:] (see `Expected`), and `frame`, a row
@@ -21,11 +21,11 @@ from kafkalog_spark.typed.json.program import HASH, LENGTH_BITS, UNESCAPED, Name
 from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED, Used, store_scalar
 from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_ascii, skip_space, string_end
 
-ROOT = 0  # node of the whole value, and its list level
-DEPTH = 64  # nested objects and arrays; deeper values are left to the fallback
-_MAX_NAME = 40_000  # bytes of a name; Jackson's limit of 50,000 characters is left to the fallback
-EXPECTED_NAMES = 32  # members of each struct whose names are remembered
-_MAX_EXPECTED = 15  # bytes of a remembered name, which fills two words with the quote after it
+ROOT = 0  # node of the whole value; also its list level
+DEPTH = 64  # nested objects and arrays; a deeper value is DEFERRED
+_MAX_NAME = 40_000  # bytes of a name; a value with a longer one is DEFERRED (Jackson's limit is 50,000 characters)
+EXPECTED_NAMES = 32  # names that are remembered for each struct: those of its first members
+_MAX_EXPECTED_BYTES = 15  # bytes of a remembered name, which fills two words with the quote after it
 
 
 class FrameKind(IntEnum):
@@ -51,8 +51,8 @@ class Frame(IntEnum):
 class Expected(IntEnum):
     """Columns of `expected`, int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH].
 
-    There is a row for each struct and index of a member. It has the name of that member in the previous object and the
-    quote after it, as two words with masks, and properties of the member's node.
+    There is a row for each struct and index of a member. It contains the name that this member had in the previous
+    object and the quote after it, as two words with masks, and properties of the member's node.
     """
 
     WORD_1 = 0
@@ -69,7 +69,7 @@ EXPECTED_WIDTH = len(Expected)
 
 
 class Next(IntEnum):
-    """Token that may come next in an object or array."""
+    """Tokens that may follow in an object or array."""
 
     MEMBER_OR_END = 0
     MEMBER = 1
@@ -78,7 +78,7 @@ class Next(IntEnum):
 
 
 class Workspace(NamedTuple):
-    """Working memory of the kernel for one batch. It must be kept between calls."""
+    """Working memory of the kernel for one batch, which all calls for the batch share."""
 
     frames: np.ndarray  # int64[DEPTH, len(Frame)]
     rows_before: np.ndarray  # int64[list levels], rows before the current value
@@ -98,7 +98,7 @@ def _expected_row(node, names_seen):  # type: ignore[no-untyped-def]
 def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
     """Return whether the expected name and a quote are at data[at:end]. name: position of its row."""
     length = expected[name + Expected.LENGTH]
-    if length == 0 or at + length + 1 >= end or at + _MAX_EXPECTED + 1 > len(data):
+    if length == 0 or at + length + 1 >= end or at + _MAX_EXPECTED_BYTES + 1 > len(data):
         return False
     differs = load_u64(data, at) ^ np.uint64(expected[name + Expected.WORD_1])
     if differs & np.uint64(expected[name + Expected.MASK_1]) != 0:
@@ -118,13 +118,13 @@ def _byte_mask(count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
+def _remember_name(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
     """Remember the name data[at:at + length] and its node, if it is short and ASCII.
 
-    Then a later comparison needs no check of escapes or UTF-8. name: position of its row.
+    So a name that is equal to a remembered one has no escapes and is valid UTF-8. name: position of its row.
     """
     expected[name + Expected.LENGTH] = 0
-    if length == 0 or length > _MAX_EXPECTED or at + _MAX_EXPECTED + 1 > len(data):
+    if length == 0 or length > _MAX_EXPECTED_BYTES or at + _MAX_EXPECTED_BYTES + 1 > len(data):
         return
     first, second = load_u64(data, at), load_u64(data, at + 8)
     mask_1, mask_2 = _byte_mask(length + 1), _byte_mask(length - 7)
@@ -138,7 +138,7 @@ def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-u
 
 
 @helper
-def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
+def _look_up_field(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
     """Return the node of the field named data[at:at + length] of a struct; SKIPPED if there is no such field."""
     first, bits = tables.nodes[struct, Node.NAMES], tables.nodes[struct, Node.BITS]
     word = np.uint64(0)
@@ -156,17 +156,17 @@ def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped
         if node == SKIPPED:
             return node
         if field[NameEntry.LENGTH] == length and np.uint64(field[NameEntry.WORD]) == word:
-            same = np.int64(8)
-            while same < length and tables.names[field[NameEntry.AT] + same] == data[at + same]:
-                same += 1
-            if same >= length:
+            compared = np.int64(8)
+            while compared < length and tables.names[field[NameEntry.AT] + compared] == data[at + compared]:
+                compared += 1
+            if compared >= length:
                 return node
         entry = (entry + 1) & ((np.int64(1) << bits) - 1)
 
 
 @inlined
-def _after_space(data, at, end):  # type: ignore[no-untyped-def]
-    """Skip one space."""
+def _skip_one_space(data, at, end):  # type: ignore[no-untyped-def]
+    """Return the position after data[at] if it is a space, otherwise `at`."""
     return at + 1 if at < end and load_u8(data, at) == Char.SPACE else at
 
 
@@ -178,33 +178,33 @@ def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # ty
 
     Returns (position where it stopped, DEFERRED or NO_ROOM; number of decoded members; Next).
     """
-    seen, todo = np.int64(0), np.int64(Next.MEMBER_OR_END)
+    seen, next_token = np.int64(0), np.int64(Next.MEMBER_OR_END)
     while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
         name = _expected_row(np.int64(ROOT), seen)
         if not _is_expected(data, at + 1, end, expected, name):
             break
         colon = at + 2 + expected[name + Expected.LENGTH]
-        value = _after_space(data, colon + 1, end)
+        value = _skip_one_space(data, colon + 1, end)
         if value >= end or load_u8(data, colon) != Char.COLON:
             break
         node, kind = expected[name + Expected.NODE], expected[name + Expected.KIND]
         cell = np.uint64(expected[name + Expected.FIRST_CELL] + row)
         if node != SKIPPED and columns.valid[cell] != 0:
-            return DEFERRED, seen, todo  # a duplicate field
+            return DEFERRED, seen, next_token  # a duplicate field
         byte = load_u8(data, value)
         if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
             break
         value = store_scalar(data, value, end, node, kind, row, cell, nodes, columns)
         if value < 0 or value >= end:
-            return min(value, DEFERRED), seen, todo
+            return min(value, DEFERRED), seen, next_token
         seen += 1
         byte = load_u8(data, value)
         if byte == Char.CLOSE_BRACE:
             return value + 1, seen, np.int64(Next.NOTHING)
         if byte != Char.COMMA:
             return value, seen, np.int64(Next.COMMA_OR_END)
-        at, todo = _after_space(data, value + 1, end), np.int64(Next.MEMBER)
-    return at, seen, todo
+        at, next_token = _skip_one_space(data, value + 1, end), np.int64(Next.MEMBER)
+    return at, seen, next_token
 
 
 @inlined
@@ -220,7 +220,7 @@ def _next_row(node, nodes, columns):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-untyped-def]
+def _read_field_name(data, at, end, frame, tables, expected):  # type: ignore[no-untyped-def]
     """Read a name in a struct after its opening quote.
 
     Returns (position of the closing quote or DEFERRED, node of the field or SKIPPED).
@@ -233,14 +233,14 @@ def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-un
     close, escapes = string_end(data, at, end)
     if close < 0 or escapes or close - at > _MAX_NAME:
         return DEFERRED, np.int64(SKIPPED)
-    node = _field_of(data, at, close - at, end, struct, tables)
+    node = _look_up_field(data, at, close - at, end, struct, tables)
     if seen < EXPECTED_NAMES:
-        _expect(data, at, close - at, node, tables.nodes, expected, name)
+        _remember_name(data, at, close - at, node, tables.nodes, expected, name)
     return close, node
 
 
 @inlined
-def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-def]
+def _store_map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-def]
     """Store a key of a map after its opening quote.
 
     Returns (position of the closing quote, DEFERRED or NO_ROOM; node of the map's value; its row).
@@ -259,16 +259,16 @@ def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-untyped-def]
+def _read_name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-untyped-def]
     """Read a name and its colon -> (position of the value, DEFERRED or NO_ROOM; node of the value; its row)."""
     node, row = np.int64(SKIPPED), frame[Frame.ROW]
     if load_u8(data, at) != Char.QUOTE:
         return DEFERRED, node, row
     at += 1
     if frame[Frame.KIND] == FrameKind.STRUCT:
-        close, node = _struct_field(data, at, end, frame, tables, expected)
+        close, node = _read_field_name(data, at, end, frame, tables, expected)
     elif frame[Frame.KIND] == FrameKind.MAP:
-        close, node, row = _map_key(data, at, end, frame, tables.nodes, columns)
+        close, node, row = _store_map_key(data, at, end, frame, tables.nodes, columns)
     else:
         close, _ = string_end(data, at, end)
         if close - at > _MAX_NAME:
@@ -283,8 +283,8 @@ def _name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-u
 
 
 @inlined
-def _open(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """Begin the object or array with first character `byte`; return whether the node has a matching type."""
+def _begin_container(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """Begin the object or array whose first character is `byte`; return whether the node has a matching type."""
     kind = nodes[node, Node.KIND]
     if node == SKIPPED:
         frame[Frame.KIND] = FrameKind.SKIPPED_OBJECT if byte == Char.OPEN_BRACE else FrameKind.SKIPPED_ARRAY
@@ -307,8 +307,8 @@ def _open(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-unty
 
 
 @inlined
-def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
-    """End an object or array: store the number of elements of an array or map."""
+def _end_container(frame, nodes, columns):  # type: ignore[no-untyped-def]
+    """End an object or array. For an array or map, store the number of its elements."""
     if frame[Frame.KIND] == FrameKind.ARRAY or frame[Frame.KIND] == FrameKind.MAP:
         node = frame[Frame.NODE]
         elements = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
@@ -317,12 +317,12 @@ def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # type: ignore[no-untyped-def]
+def _decode_general(data, at, end, row, seen, next_token, tables, columns, workspace):  # type: ignore[no-untyped-def]
     """Decode the rest of the root; return the position after it, DEFERRED or NO_ROOM.
 
-    row: row of the value. seen: members decoded so far. todo: Next.
+    row: row of the value. seen: members decoded so far. next_token: Next.
     """
-    nodes, frames = tables.nodes, work.frames
+    nodes, frames = tables.nodes, workspace.frames
     depth = 0
     frame = frames[depth]
     frame[Frame.KIND], frame[Frame.NODE], frame[Frame.ROW] = FrameKind.STRUCT, ROOT, row
@@ -334,23 +334,23 @@ def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # t
         byte = load_u8(data, at)
         frame = frames[depth]
         in_object = frame[Frame.KIND] <= FrameKind.SKIPPED_OBJECT
-        if todo != Next.MEMBER and byte == (Char.CLOSE_BRACE if in_object else Char.CLOSE_BRACKET):
-            _close(frame, nodes, columns)
+        if next_token != Next.MEMBER and byte == (Char.CLOSE_BRACE if in_object else Char.CLOSE_BRACKET):
+            _end_container(frame, nodes, columns)
             at += 1
             depth -= 1
             if depth < 0:
                 return at
-            todo = np.int64(Next.COMMA_OR_END)
+            next_token = np.int64(Next.COMMA_OR_END)
             continue
-        if todo == Next.COMMA_OR_END:
+        if next_token == Next.COMMA_OR_END:
             if byte != Char.COMMA:
                 return DEFERRED
             at += 1
-            todo = np.int64(Next.MEMBER)
+            next_token = np.int64(Next.MEMBER)
             continue
         node, row = np.int64(SKIPPED), np.int64(0)
         if in_object:
-            at, node, row = _name(data, at, end, frame, tables, columns, work.expected)
+            at, node, row = _read_name(data, at, end, frame, tables, columns, workspace.expected)
             if at < 0:
                 return at
             byte = load_u8(data, at)
@@ -364,20 +364,20 @@ def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # t
             return DEFERRED  # a duplicate field
         if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
             depth += 1
-            if depth >= DEPTH or not _open(frames[depth], byte, node, row, cell, nodes, columns):
+            if depth >= DEPTH or not _begin_container(frames[depth], byte, node, row, cell, nodes, columns):
                 return DEFERRED
             at += 1
-            todo = np.int64(Next.MEMBER_OR_END)
+            next_token = np.int64(Next.MEMBER_OR_END)
             continue
         at = store_scalar(data, at, end, node, nodes[node, Node.KIND], row, cell, nodes, columns)
         if at < 0:
             return at
-        todo = np.int64(Next.COMMA_OR_END)
+        next_token = np.int64(Next.COMMA_OR_END)
 
 
 @inlined
 def _undo(nodes, columns, rows_before):  # type: ignore[no-untyped-def]
-    """Remove everything that was decoded of the current value. rows_before: see Workspace."""
+    """Remove the rows of the current value from all nodes. rows_before: see Workspace."""
     counts = columns.counts
     for n in range(len(nodes)):
         if nodes[n, Node.KIND] == NodeKind.ENTRIES:
@@ -390,16 +390,16 @@ def _undo(nodes, columns, rows_before):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def decode_json(values, first, tables, columns, work, deferred):  # type: ignore[no-untyped-def]
-    """Decode values into columns, beginning with number `first`.
+def decode_json(values, first, tables, columns, workspace, deferred):  # type: ignore[no-untyped-def]
+    """Decode values into columns, beginning with value `first`.
 
-    values: Values. tables: JsonTables. columns: JsonCells. work: Workspace. deferred: uint8[n], set to 1 for each value
-    that the fallback has to decode; its row is null in the columns.
+    values: Values. tables: JsonTables. columns: JsonCells. workspace: Workspace. deferred: uint8[n], set to 1 for each
+    value that the fallback has to decode; its row is null in the columns.
 
-    Returns the number of values, or that of the value for which there was no room (see Used.FULL_LEVEL).
+    Returns the number of values, or the index of the value for which there was no room (see Used.FULL_LEVEL).
 
-    The fast path expects scalars in the field order of the previous object. All else is left to the general decoder,
-    which is not inlined, so that the fast path has all registers of the processor.
+    The fast path decodes scalars in the field order of the previous object. The general decoder does the rest. It is
+    not inlined, so that the fast path has all registers of the processor.
     """
     data, starts, ends, counts, used = values.data, values.starts, values.ends, columns.counts, columns.used
     nodes = tables.nodes
@@ -409,20 +409,20 @@ def decode_json(values, first, tables, columns, work, deferred):  # type: ignore
         unescaped, numbers = used[Used.UNESCAPED], used[Used.NUMBERS]
         counts[ROOT] = row
         for level in range(len(counts)):
-            work.rows_before[level] = counts[level]
+            workspace.rows_before[level] = counts[level]
         counts[ROOT] = row + 1
         end, at = ends[row], skip_space(data, starts[row], ends[row])
         if at < end and load_u8(data, at) == Char.OPEN_BRACE:
             columns.valid[np.uint64(nodes[ROOT, Node.FIRST_CELL] + row)] = 1
-            at, seen, todo = _decode_expected_layout(data, at + 1, end, row, nodes, columns, work.expected)
-            if at >= 0 and todo != Next.NOTHING:
-                at = _decode_general(data, at, end, row, seen, todo, tables, columns, work)
+            at, seen, next_token = _decode_expected_layout(data, at + 1, end, row, nodes, columns, workspace.expected)
+            if at >= 0 and next_token != Next.NOTHING:
+                at = _decode_general(data, at, end, row, seen, next_token, tables, columns, workspace)
             if at >= 0 and not is_ascii(data, starts[row], at) and not is_utf8(data, starts[row], at):
                 at = DEFERRED
         else:
             at = DEFERRED
         if at < 0:
-            _undo(nodes, columns, work.rows_before)
+            _undo(nodes, columns, workspace.rows_before)
             used[Used.UNESCAPED], used[Used.NUMBERS] = unescaped, numbers
             if at == NO_ROOM:
                 return row

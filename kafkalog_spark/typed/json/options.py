@@ -1,4 +1,4 @@
-"""Options of from_json. Each one works as in Spark or is refused."""
+"""Options of from_json. Each option works as in Spark or is refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import NoReturn
-
-import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, option, parse_fields, parse_options, plain_text, specs_of
@@ -49,14 +47,14 @@ _WITHOUT_EFFECT = (
     "primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp",
     "ignoreNullFields", "multiLine", "lineSep",
 )  # fmt: skip
-"""Options that have no effect on from_json, because it reads with a schema."""
+"""Options that have no effect on from_json, because the schema is known."""
 PatternReader = Callable[..., tuple[int, int, tzinfo | None]]
 """Function from a text to (days since 1970, microseconds since midnight, zone in the text)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOptions:
-    """Parsed options. The readers are None for Spark's default forms of dates and timestamps."""
+    """Parsed options. `read_...` is None if dates and timestamps have Spark's default forms."""
 
     comments: bool = option("allowComments", boolean, "false")
     unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
@@ -86,8 +84,3 @@ def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Parse options, by lower-case name. Raises OptionError for an invalid value or a refused option."""
     parse_options(OPTIONS, options)
     return JsonOptions(**parse_fields(JsonOptions, options))
-
-
-INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
-             pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
-"""Ranges of numbers that Jackson accepts for each type. A byte may be up to 255; above 127 it becomes negative."""

@@ -82,9 +82,14 @@ class JsonTables(NamedTuple):
     names: np.ndarray  # uint8[:], the bytes of all field names
 
 
-_RANGES = {pa.int8(): (-128, 127), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
-           pa.int64(): (-(10**18) + 1, 10**18 - 1)}  # fmt: skip
-_SIMPLE = dict.fromkeys(_RANGES, NodeKind.INTEGER) | {
+_KERNEL_RANGES = {
+    pa.int8(): (-128, 127),
+    pa.int16(): (-(1 << 15), (1 << 15) - 1),
+    pa.int32(): (-(1 << 31), (1 << 31) - 1),
+    pa.int64(): (-(10**18) + 1, 10**18 - 1),
+}
+"""Minimum and maximum of the integers that the kernel decodes; the fallback decodes others."""
+_KINDS = dict.fromkeys(_KERNEL_RANGES, NodeKind.INTEGER) | {
     pa.bool_(): NodeKind.BOOLEAN,
     pa.float64(): NodeKind.DOUBLE,
     pa.float32(): NodeKind.FLOAT,
@@ -94,10 +99,10 @@ _MAX_DIGITS = 18  # digits that always fit an int64
 
 
 class JsonProgram:
-    """The compiled schema of a decoder. Node 0 is the root struct.
+    """The compiled schema of a decoder. Node 0 is the root struct, whose rows are the JSON values.
 
     Attributes:
-        zone: Zone of timestamps without one.
+        zone: Time zone of timestamps that do not name one.
         tree: The columns.
         types: Arrow type of each node.
         list_levels: Number of list levels.
@@ -133,7 +138,7 @@ class JsonProgram:
         row = self._nodes[column.number]
         row[Node.KIND], row[Node.LIST_LEVEL] = kind, level
         if kind is NodeKind.INTEGER:
-            row[Node.LOW], row[Node.HIGH] = _RANGES[type_]
+            row[Node.LOW], row[Node.HIGH] = _KERNEL_RANGES[type_]
         elif kind is NodeKind.TIMESTAMP:
             row[Node.LOW] = self.zone is not UTC
         elif kind is NodeKind.DECIMAL:
@@ -158,9 +163,8 @@ class JsonProgram:
         for child, field in zip(column.children, column.type, strict=True):
             name = field.name.encode("utf-8", "surrogatepass")
             word = int.from_bytes(name[:8], "little")
-            entry = (((word ^ (len(name) << 56)) * int(HASH)) & ((1 << 64) - 1)) >> (
-                64 - bits
-            )  # as in _field_of of the kernel
+            hash_ = ((word ^ (len(name) << 56)) * int(HASH)) & ((1 << 64) - 1)  # as in _look_up_field of the kernel
+            entry = hash_ >> (64 - bits)
             while table[entry, NameEntry.NODE]:
                 entry = (entry + 1) & ((1 << bits) - 1)
             signed = word - (1 << 64) if word >> 63 else word
@@ -187,4 +191,4 @@ def _kind_of(type_: pa.DataType, options: JsonOptions) -> NodeKind:
         return kind if reader is None else NodeKind.DEFERRED
     if type_ == pa.date32() and options.read_date is None:
         return NodeKind.DATE
-    return _SIMPLE.get(type_, NodeKind.DEFERRED)
+    return _KINDS.get(type_, NodeKind.DEFERRED)

@@ -1,6 +1,6 @@
 """Decoding of JSON scalars into the cells of their nodes: strings, numbers and the words true, false and null.
 
-A scalar that does not have one of the most frequent forms makes the value DEFERRED: the fallback decodes it. The
+A value is DEFERRED, so that the fallback decodes it, if a scalar does not have one of the most frequent forms. The
 functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `node` and `kind`
 the scalar's node and its NodeKind, `row` its row in the list level, `cell` the index of its cell, `nodes`
 int64[n, len(Node)], and `columns` JsonCells.
@@ -22,18 +22,20 @@ from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_digit, st
 from kafkalog_spark.typed.json.time_kernel import days_of, has_zone, microseconds_of
 
 NO_ROOM, NOT_SCALAR = np.int64(-2), np.int64(-3)
-"""Results instead of a position, like DEFERRED: a list level or `numbers` is full; no scalar begins at the position."""
+"""Results instead of a position. NO_ROOM: a list level or `numbers` is full. NOT_SCALAR: no scalar begins there."""
 SKIPPED = 0
-"""Node of a value without a column. It is the number of the root, which is never inside another value."""
+"""Node of a value without a column. The same number is that of the root, which is never inside another value."""
 IN_OPTIONS_ZONE = 2
-"""Entry of `valid` for a timestamp that is local to the zone of the options. 1 is any other value, 0 is null."""
+"""Entry of `valid` for a timestamp that is local to the zone of the options. For other values it is 1, for null 0."""
 MAX_STRING = (1 << LENGTH_BITS) - 1
 NUMBER_LENGTH_BITS = 12
-_MAX_NUMBER = 900  # characters of a number; Jackson's limit of 1,000 is left to the fallback
+_MAX_NUMBER = 900  # characters of a number; a value with a longer one is DEFERRED (Jackson's limit is 1,000)
 _MAX_DIGITS = 18  # digits that always fit an int64
 _FLOAT_TENS = np.array([10.0**i for i in range(23)])
 _INTEGER_TENS = np.array([10**i for i in range(19)], np.int64)
-_TRUE, _NULL, _ALSE = (int.from_bytes(word, "little") for word in (b"true", b"null", b"alse"))  # as loaded by load_i32
+_TRUE, _NULL, _FALSE_WITHOUT_F = (
+    int.from_bytes(word, "little") for word in (b"true", b"null", b"alse")
+)  # as loaded by load_i32
 
 
 class JsonCells(NamedTuple):
@@ -49,11 +51,11 @@ class JsonCells(NamedTuple):
 
 
 class LongNumber(IntEnum):
-    """Columns of JsonCells.numbers: doubles and floats with too many digits for exact arithmetic."""
+    """Columns of JsonCells.numbers: doubles and floats whose digits or exponent are too large for exact arithmetic."""
 
     NODE = 0
     ROW = 1
-    DIGITS = 2  # position << NUMBER_LENGTH_BITS | length
+    TEXT = 2  # position << NUMBER_LENGTH_BITS | length
 
 
 class Used(IntEnum):
@@ -76,7 +78,7 @@ def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
+def _read_digits(data, at, end, number):  # type: ignore[no-untyped-def]
     """Read decimal digits -> (position after them, `number` with the digits appended).
 
     The number is meaningless if it has more than 18 digits.
@@ -91,59 +93,59 @@ def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _exponent(data, at, end):  # type: ignore[no-untyped-def]
+def _read_exponent(data, at, end):  # type: ignore[no-untyped-def]
     """Read the exponent after an e -> (position after it or DEFERRED, its value).
 
-    If the value is larger than 100,000, only that is reliable.
+    An exponent of 100,000 or more is returned as some number in that range.
     """
-    minus = at < end and load_u8(data, at) == Char.MINUS
-    if minus or (at < end and load_u8(data, at) == Char.PLUS):
+    is_negative = at < end and load_u8(data, at) == Char.MINUS
+    if is_negative or (at < end and load_u8(data, at) == Char.PLUS):
         at += 1
     first, exponent = at, np.int64(0)
     while at < end and is_digit(load_u8(data, at)):
         if exponent < 100_000:
             exponent = exponent * 10 + (np.int64(load_u8(data, at)) - Char.ZERO)
         at += 1
-    return (at if at > first else DEFERRED), (-exponent if minus else exponent)
+    return (at if at > first else DEFERRED), (-exponent if is_negative else exponent)
 
 
 @inlined
-def _number(data, at, end):  # type: ignore[no-untyped-def]
+def _read_number(data, at, end):  # type: ignore[no-untyped-def]
     """Read a number.
 
-    Returns (position after it or DEFERRED, its digits as one integer, number of digits without leading zeros, power of
-    ten that the integer is multiplied with, whether it is negative, whether it has neither a point nor an exponent).
+    Returns (position after it or DEFERRED; its digits as one integer; number of digits without leading zeros; power of
+    ten that the integer is multiplied with; whether it is negative; whether it has neither a point nor an exponent).
     """
     begin = at
-    negative = load_u8(data, at) == Char.MINUS
-    if negative:
+    is_negative = load_u8(data, at) == Char.MINUS
+    if is_negative:
         at += 1
-    digits, count, power, whole = np.int64(0), np.int64(0), np.int64(0), True
+    digits, count, power, is_integer = np.int64(0), np.int64(0), np.int64(0), True
     first = at
-    at, digits = _digits(data, at, end, digits)
+    at, digits = _read_digits(data, at, end, digits)
     if at == first or (load_u8(data, first) == Char.ZERO and at - first > 1):
-        return DEFERRED, digits, count, power, negative, whole
+        return DEFERRED, digits, count, power, is_negative, is_integer
     count = np.int64(0) if load_u8(data, first) == Char.ZERO else np.int64(at - first)
     if at < end and load_u8(data, at) == Char.POINT:
-        whole = False
+        is_integer = False
         at += 1
         first = at
         if count == 0:
             while at < end and load_u8(data, at) == Char.ZERO:
                 at += 1
         counted = at
-        at, digits = _digits(data, at, end, digits)
+        at, digits = _read_digits(data, at, end, digits)
         if at == first:
-            return DEFERRED, digits, count, power, negative, whole
+            return DEFERRED, digits, count, power, is_negative, is_integer
         count += at - counted
         power = first - at
     if at < end and (load_u8(data, at) == Char.LOWER_E or load_u8(data, at) == Char.UPPER_E):
-        whole = False
-        at, exponent = _exponent(data, at + 1, end)
+        is_integer = False
+        at, exponent = _read_exponent(data, at + 1, end)
         power += exponent
     if at - begin > _MAX_NUMBER:
         at = DEFERRED
-    return at, digits, count, power, negative, whole
+    return at, digits, count, power, is_negative, is_integer
 
 
 @inlined
@@ -155,7 +157,7 @@ def _store_string(data, at, end, node, kind, cell, nodes, columns):  # type: ign
         return DEFERRED
     if node == SKIPPED:
         return close + 1
-    cells, mark = columns.cells, np.uint8(1)
+    cells, valid = columns.cells, np.uint8(1)
     if kind == NodeKind.STRING:
         if close - at > MAX_STRING:
             return DEFERRED
@@ -172,7 +174,7 @@ def _store_string(data, at, end, node, kind, cell, nodes, columns):  # type: ign
             return DEFERRED
         cells[cell] = us
         if nodes[node, Node.LOW] != 0 and not has_zone(data, at, close):
-            mark = np.uint8(IN_OPTIONS_ZONE)
+            valid = np.uint8(IN_OPTIONS_ZONE)
     elif kind == NodeKind.DATE:
         days, is_known = days_of(data, at, close)
         if not is_known or close - at != 10:
@@ -180,13 +182,13 @@ def _store_string(data, at, end, node, kind, cell, nodes, columns):  # type: ign
         cells[cell] = days
     else:
         return DEFERRED
-    columns.valid[cell] = mark
+    columns.valid[cell] = valid
     return close + 1
 
 
 @inlined
 def _floating(kind, digits, power):  # type: ignore[no-untyped-def]
-    """Return the number nearest to digits * 10**power. Both factors must be exact in the node's type."""
+    """Return the number nearest to digits * 10**power. Both factors must be exact in the type of the node."""
     if kind == NodeKind.DOUBLE:
         number = np.float64(digits)
         return number * _FLOAT_TENS[power] if power >= 0 else number / _FLOAT_TENS[-power]
@@ -197,14 +199,14 @@ def _floating(kind, digits, power):  # type: ignore[no-untyped-def]
 
 @inlined
 def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped-def]
-    """Add the number data[at:close] to `numbers`, for Arrow's parser; return whether there is room."""
+    """Add the number data[at:close] to `numbers`, so that Arrow parses it; return whether there was room."""
     used = columns.used[Used.NUMBERS]
     if used >= len(columns.numbers):
         columns.used[Used.FULL_LEVEL] = -1
         return False
     number = columns.numbers[used]
     number[LongNumber.NODE], number[LongNumber.ROW] = node, row
-    number[LongNumber.DIGITS] = (at << NUMBER_LENGTH_BITS) | (close - at)
+    number[LongNumber.TEXT] = (at << NUMBER_LENGTH_BITS) | (close - at)
     columns.used[Used.NUMBERS] = used + 1
     return True
 
@@ -212,21 +214,21 @@ def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped
 @inlined
 def _store_number(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
     """Store the number at data[at]; return the position after it, DEFERRED or NO_ROOM."""
-    close, digits, count, power, negative, whole = _number(data, at, end)
+    close, digits, count, power, is_negative, is_integer = _read_number(data, at, end)
     if close < 0:
         return DEFERRED
     if node == SKIPPED:
         return close
-    value = -digits if negative else digits
+    value = -digits if is_negative else digits
     if kind == NodeKind.INTEGER:
-        if not whole or count > _MAX_DIGITS or value < nodes[node, Node.LOW] or value > nodes[node, Node.HIGH]:
+        if not is_integer or count > _MAX_DIGITS or value < nodes[node, Node.LOW] or value > nodes[node, Node.HIGH]:
             return DEFERRED
     elif kind == NodeKind.DOUBLE or kind == NodeKind.FLOAT:
         exact = count <= 15 if kind == NodeKind.DOUBLE else count <= 7
         max_power = 22 if kind == NodeKind.DOUBLE else 10
         if exact and -max_power <= power <= max_power:
             number = _floating(kind, digits, power)
-            value = _bits_of(-number if negative and not (whole and digits == 0) else number)
+            value = _bits_of(-number if is_negative and not (is_integer and digits == 0) else number)
         elif not _note_long_number(node, row, at, close, columns):
             return NO_ROOM
     elif kind == NodeKind.DECIMAL:
@@ -237,11 +239,11 @@ def _store_number(data, at, end, node, kind, row, cell, nodes, columns):  # type
         if nodes[node, Node.HIGH] < 18 and abs(value) >= _INTEGER_TENS[nodes[node, Node.HIGH]]:
             return DEFERRED
     elif kind == NodeKind.TIMESTAMP:
-        if not whole or count > 12:
+        if not is_integer or count > 12:
             return DEFERRED
         value *= 1_000_000
     elif kind == NodeKind.STRING:
-        if not whole or count > _MAX_DIGITS or (negative and digits == 0):
+        if not is_integer or count > _MAX_DIGITS or (is_negative and digits == 0):
             return DEFERRED
         value = (at << LENGTH_BITS) | (close - at)
     else:
@@ -259,7 +261,7 @@ def _store_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-un
     if at + size > end:
         return DEFERRED
     word = load_i32(data, at + (size - 4))
-    if word != (_ALSE if byte == Char.LOWER_F else _TRUE if byte == Char.LOWER_T else _NULL):
+    if word != (_FALSE_WITHOUT_F if byte == Char.LOWER_F else _TRUE if byte == Char.LOWER_T else _NULL):
         return DEFERRED
     if node != SKIPPED and byte != Char.LOWER_N:
         if kind == NodeKind.BOOLEAN:

@@ -19,22 +19,22 @@ def _two_digits(data, at):  # type: ignore[no-untyped-def]
 
 @helper
 def days_of(data, at, end):  # type: ignore[no-untyped-def]
-    """Read a date YYYY-MM-DD at the beginning of data[at:end] -> (days since 1970, whether there is one)."""
-    nothing = np.int64(0)
+    """Read a date YYYY-MM-DD at the beginning of data[at:end] -> (days since 1970, whether it is a date)."""
+    no_result = np.int64(0)
     if end - at < 10 or load_u8(data, at + 4) != Char.MINUS or load_u8(data, at + 7) != Char.MINUS:
-        return nothing, False
+        return no_result, False
     century, rest = _two_digits(data, at), _two_digits(data, at + 2)
     month, day = _two_digits(data, at + 5), _two_digits(data, at + 8)
     if century < 0 or rest < 0 or month < 1 or month > 12 or day < 1:
-        return nothing, False
+        return no_result, False
     year = century * 100 + rest
-    longest = 31
+    month_days = 31
     if month == 2:
-        longest = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+        month_days = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
     elif month == 4 or month == 6 or month == 9 or month == 11:
-        longest = 30
-    if day > longest:
-        return nothing, False
+        month_days = 30
+    if day > month_days:
+        return no_result, False
     if month <= 2:
         year -= 1
         month += 12
@@ -46,7 +46,7 @@ def days_of(data, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
-    """Return the minutes of HH:MM; DEFERRED if there is no such time."""
+    """Return the time HH:MM at data[at] in minutes; DEFERRED if it is not a time."""
     hour, minute = _two_digits(data, at), _two_digits(data, at + 3)
     if hour < 0 or hour > last_hour or minute < 0 or minute > 59 or load_u8(data, at + 2) != Char.COLON:
         return DEFERRED
@@ -55,26 +55,26 @@ def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
 
 @helper
 def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
-    """Read the timestamp data[at:end] -> (microseconds since 1970, whether it has one of the known forms).
+    """Read the timestamp data[at:end] -> (microseconds since 1970, whether it has one of the most frequent forms).
 
-    These are a date, and optionally T or a space, HH:MM:SS, a fraction, and if `zoned` Z or an offset of hours and
-    minutes. Without an offset the time is taken as UTC.
+    Such a form is a date, optionally followed by T or a space, HH:MM:SS and a fraction, and if `zoned` is true by Z or
+    an offset of hours and minutes. A time without an offset is read as UTC.
     """
     days, is_date = days_of(data, at, end)
-    nothing = np.int64(0)
+    no_result = np.int64(0)
     if not is_date:
-        return nothing, False
+        return no_result, False
     us = days * 86_400_000_000
     at += 10
     if at == end:
         return us, True
     if end - at < 9 or load_u8(data, at + 6) != Char.COLON:
-        return nothing, False
+        return no_result, False
     if load_u8(data, at) != Char.UPPER_T and load_u8(data, at) != Char.SPACE:
-        return nothing, False
+        return no_result, False
     minutes, second = _minutes_of(data, at + 1, 23), _two_digits(data, at + 7)
     if minutes < 0 or second < 0 or second > 59:
-        return nothing, False
+        return no_result, False
     us += (minutes * 60 + second) * 1_000_000
     at += 9
     if at < end and load_u8(data, at) == Char.POINT:
@@ -87,15 +87,15 @@ def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
     if at == end:
         return us, True
     if not zoned:
-        return nothing, False
+        return no_result, False
     sign = load_u8(data, at)
     if sign == Char.UPPER_Z and at + 1 == end:
         return us, True
     if (sign != Char.PLUS and sign != Char.MINUS) or end - at != 6:
-        return nothing, False
+        return no_result, False
     minutes = _minutes_of(data, at + 1, 17)
     if minutes < 0:
-        return nothing, False
+        return no_result, False
     offset = minutes * 60_000_000
     return (us - offset if sign == Char.PLUS else us + offset), True
 

@@ -9,14 +9,14 @@ from kafkalog_spark.typed.protobuf.known_types import known_file
 
 
 def pool_of(content: bytes, origin: str) -> tuple[Any, list[str]]:
-    """Load a descriptor set.
+    """Load the files of a descriptor set, and the known files that they import, into a pool.
 
     Args:
         content: Serialized FileDescriptorSet.
-        origin: Where it comes from, for errors.
+        origin: Where the descriptor set comes from, for errors.
 
     Returns:
-        (DescriptorPool with all its files, names of the files in order).
+        (DescriptorPool, names of the files of the descriptor set in order).
 
     Raises:
         OptionError: If the content is not a descriptor set, an import is missing, or the library is not installed.
@@ -37,29 +37,29 @@ def pool_of(content: bytes, origin: str) -> tuple[Any, list[str]]:
     if not files.file:
         raise OptionError(f"{origin} is a descriptor set without a file")
     pool = descriptor_pool.DescriptorPool()
-    given = {file.name: file for file in files.file}
+    files_by_name = {file.name: file for file in files.file}
     added: set[str] = set()
 
     def add(name: str, importer: str) -> None:
         if name in added:
             return
         added.add(name)
-        file = given.get(name) or known_file(name)
+        file = files_by_name.get(name) or known_file(name)
         if file is None:
             raise OptionError(
                 f"{origin} has no {name}, which {importer} imports",
                 hint="protoc --include_imports puts it into the descriptor set",
             )
-        for needed in file.dependency:
-            add(needed, name)
+        for imported in file.dependency:
+            add(imported, name)
         try:
             pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
         except TypeError as error:
             raise OptionError(f"{origin} has a file {name} with an error: {error}") from error
 
-    for name in given:
+    for name in files_by_name:
         add(name, origin)
-    return pool, list(given)
+    return pool, list(files_by_name)
 
 
 def message_of(pool: Any, names: list[str], message: str, origin: str) -> Any:
@@ -72,7 +72,7 @@ def message_of(pool: Any, names: list[str], message: str, origin: str) -> Any:
         origin: Where the descriptors come from, for errors.
 
     Raises:
-        OptionError: If there is no such message. The text lists the existing ones.
+        OptionError: If there is no such message. The hint lists the existing ones.
     """
     by_name: dict[str, Any] = {}
     for name in names:

@@ -50,20 +50,20 @@ def is_map(field: Any) -> bool:
 
 
 def is_time(descriptor: Any, *names: str) -> bool:
-    """Return whether a message is Timestamp or Duration, as Spark decides it.
+    """Return whether Spark reads a message as a Timestamp or Duration: by its name and its fields, seconds and nanos.
 
     Args:
         descriptor: Descriptor of the message.
-        names: The accepted names, without packages. The fields must be seconds and nanos.
+        names: The accepted names, without packages.
     """
     return descriptor.name in names and [field.name for field in descriptor.fields] == ["seconds", "nanos"]
 
 
 @lru_cache(1024)
 def checks_utf8(field: Any) -> bool:
-    """Return whether Java refuses a string of a field that is not UTF-8, instead of replacing the malformed bytes.
+    """Return whether Java refuses strings of a field that are not UTF-8, instead of replacing the malformed bytes.
 
-    It does so in proto3, in editions, with option java_string_check_utf8, and in map entries.
+    This is the case in proto3, in editions, with option java_string_check_utf8, and in map entries.
     """
     if field.containing_type.GetOptions().map_entry:
         return True

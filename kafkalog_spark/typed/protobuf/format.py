@@ -11,14 +11,14 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import formats
-from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
+from kafkalog_spark.typed.columns.resolving_decoder import SingleSchemaDecoder
 from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import read_options, types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.schema_files import file_bytes
 
 if TYPE_CHECKING:
-    from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.resolving_decoder import ProtobufResolvingDecoder
 
 OPTIONS = (OptionSpec("descFilePath", plain_text), OptionSpec("messageName", plain_text), *read_options.OPTIONS)
 
@@ -41,10 +41,10 @@ def columns(reader: Any, options: Mapping[str, str]) -> pa.Schema:
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Return a decoder. Raises OptionError if the projection does not match the message."""
     descriptor = _descriptor(format.options, format.descriptors)
-    return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
+    return SingleSchemaDecoder(resolving_decoder(descriptor, projection, format.options), descriptor)
 
 
-def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
+def resolving_decoder(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufResolvingDecoder:
     """Return a decoder of values with any number of writer descriptors.
 
     Args:
@@ -55,16 +55,16 @@ def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> P
     Raises:
         OptionError: If an option is invalid, or a projected column does not match the message.
     """
-    from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
+    from kafkalog_spark.typed.protobuf.resolving_decoder import ProtobufResolvingDecoder  # loads numba
 
-    return ProtobufReading(reader, projection, read_options.read_options_of(options))
+    return ProtobufResolvingDecoder(reader, projection, read_options.read_options_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     """Return an encoder. Raises OptionError if the columns do not match the message."""
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
-    return ProtobufEncoder(_descriptor(options), given)
+    return ProtobufEncoder(_descriptor(options), row_schema)
 
 
 def _content(options: Mapping[str, str]) -> bytes:

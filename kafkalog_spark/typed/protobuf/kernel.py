@@ -1,12 +1,12 @@
-"""The kernel that decodes Protobuf with a plan (`plan.py`).
+"""The kernel that decodes Protobuf: it applies a plan (`plan.py`) to each value of a batch.
 
-Each message is scanned for its fields, which are then appended to the columns slot by slot. Values are malformed if
-Java's CodedInputStream or DynamicMessage refuses them.
+Each message is scanned for its fields, which are then appended to the columns slot by slot. A value is malformed if
+Java's CodedInputStream or DynamicMessage refuses it.
 
 The functions share these arguments: `data` uint8[:] with the value, `at` and `end` positions in it, `columns`
 int64[n, len(Col)], `column` the number of a column or -1 to store nothing, `plan` PlanArrays, `slot` a row of the
 plan's slots, `seen_row` int64[len(Seen)] with the occurrences of its field, `level` int64[len(Level)] of the current
-message, and `name_buffer` of Workspace. Most return a result (see column_builder_kernel).
+message, and `name_buffer` of Workspace. A function that appends returns a result (see column_builder_kernel).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Level(IntEnum):
 
     MESSAGE = 0  # row of the plan's messages
     SLOT = 1  # next slot, counted within the message; -1 if the message was not scanned yet
-    END = 2
+    END = 2  # position after the message
     LEFT = 3  # elements left in a repeated field of messages; -1 if it has not begun
     POSITION = 4  # position of the message, and later of the next element
 
@@ -183,10 +183,10 @@ def _begin_message(levels, depth, message, at, end):  # type: ignore[no-untyped-
 
 @inlined
 def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type: ignore[no-untyped-def]
-    """Advance a field of messages -> (result, position of the next message to decode or -1, its end).
+    """Find the next message to decode in a field of messages -> (result, its position or -1 if there is none, its end).
 
-    It appends the list after the last element, and nulls for an absent message. start: position of the value; an empty
-    message there stands for a default.
+    After the last element it appends the list, and for an absent message nulls. start: position of the value, where an
+    empty message stands for the default.
     """
     slots = plan.slots
     column = slots[slot, Slot.COLUMN]
@@ -207,7 +207,7 @@ def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type:
 
 
 @inlined
-def _decode_one(data, start, end, entry, plan, columns, workspace):  # type: ignore[no-untyped-def]
+def _decode_message(data, start, end, entry, plan, columns, workspace):  # type: ignore[no-untyped-def]
     """Decode the message data[start:end] -> (result, position where it stopped).
 
     entry: row of the plan's messages.
@@ -254,14 +254,14 @@ def _decode_one(data, start, end, entry, plan, columns, workspace):  # type: ign
 
 @kernel
 def decode_protobuf(values, entries, first, plan, root, columns, marks, workspace, faults, full_column):  # type: ignore[no-untyped-def]
-    """Decode values into columns, beginning with number `first`.
+    """Decode values into columns, beginning with value `first`.
 
     values: Values. entries: int64[n], the row of the plan's messages for each value, or -1 for a value that
     faults.codes already marks as malformed. root: (start, end) in the plan's tables of the columns that get a null for
     a null or malformed value. columns: int64[m, len(Col)]. marks: int64[m, len(Mark)], working memory. workspace:
     Workspace. faults: DecodeFaults. full_column: int64[len(FullColumn)].
 
-    Returns the number of values, or that of the value for which `full_column` must grow before the next call.
+    Returns the number of values, or the index of the value for which `full_column` must grow before the next call.
     """
     starts, ends = values.starts, values.ends
     root_start, root_end = root
@@ -275,7 +275,7 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, workspac
         if entries[i] < 0:
             result, at = np.int64(faults.codes[i]), starts[i]
         else:
-            result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, workspace)
+            result, at = _decode_message(values.data, starts[i], ends[i], entries[i], plan, columns, workspace)
         if result < 0:
             builder.note_full(columns, result, full_column)
             builder.restore(columns, marks)

@@ -1,4 +1,4 @@
-"""The .proto files that every reader of Protobuf schemas knows. Confluent's clients do not register them as references.
+"""The .proto files that schemas may import without a reference, as in Confluent's clients.
 
 The files of google/protobuf are part of Google's library. known_types.textproto contains those of google/type
 (Copyright Google LLC) and confluent (Copyright Confluent Inc.), both under the Apache License, Version 2.0, without

@@ -1,7 +1,7 @@
-"""Encoders of Arrow types without children: the field types that each can be written as, and the bytes.
+"""Encoders of Arrow types without children as Protobuf scalars.
 
-A column can be written if it has the type that a read of the field returns (types.py), or another type for the same
-numbers.
+A column can be written to a field if it has the type that a read of the field returns (types.py), or another type for
+the same numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
 from kafkalog_spark.typed.columns.java_text import well_formed
-from kafkalog_spark.typed.columns.number_slices import fixed_width, sized, varints, whole_numbers, zigzags
+from kafkalog_spark.typed.columns.number_slices import fixed_width, length_prefixed, varints, whole_numbers, zigzags
 from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
 from kafkalog_spark.typed.protobuf import field_types
 from kafkalog_spark.typed.protobuf.field_types import FieldType
 
-_UNSIGNED = (FieldType.UINT32, FieldType.UINT64, FieldType.FIXED32, FieldType.FIXED64)
-_SHORT = (
+_UNSIGNED_TYPES = (FieldType.UINT32, FieldType.UINT64, FieldType.FIXED32, FieldType.FIXED64)
+_32_BIT_TYPES = (
     FieldType.INT32,
     FieldType.UINT32,
     FieldType.SINT32,
@@ -30,14 +30,14 @@ _SHORT = (
     FieldType.SFIXED32,
     FieldType.ENUM,
 )
-_FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
+_FLOATING_TYPES = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 class Scalars(NamedTuple):
     """Encoded entries of a column."""
 
     parts: list[Fragment]  # each entry without its tag; arbitrary for null
-    zero: np.ndarray  # bool[n], which entries are the zero of their type, which proto3 omits
+    is_zero: np.ndarray  # bool[n], which entries are the zero of their type, which proto3 omits
 
 
 ScalarWriter = Callable[[Entries, Any, str], Scalars]
@@ -55,15 +55,15 @@ def scalar_writer(type_: pa.DataType, field: Any) -> ScalarWriter | None:
     kind = field.type
     if kind in (FieldType.STRING, FieldType.BYTES):
         fits = is_text(type_) if kind == FieldType.STRING else is_binary(type_)
-        return _texts if fits else None
-    if kind in _FLOATING:
-        return _fixed if pa.types.is_floating(type_) or pa.types.is_integer(type_) else None
+        return _encode_bytes if fits else None
+    if kind in _FLOATING_TYPES:
+        return _encode_fixed_width if pa.types.is_floating(type_) or pa.types.is_integer(type_) else None
     if kind == FieldType.BOOL:
-        return _fixed if pa.types.is_boolean(type_) else None
+        return _encode_fixed_width if pa.types.is_boolean(type_) else None
     if kind == FieldType.ENUM and is_text(type_):
-        return _names
-    whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
-    return _numbers if whole else None
+        return _encode_enum_names
+    is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
+    return _encode_integers if is_whole else None
 
 
 def message_name(field: Any) -> str:
@@ -71,12 +71,12 @@ def message_name(field: Any) -> str:
     return str(field.containing_type.full_name)
 
 
-def _texts(entries: Entries, field: Any, path: str) -> Scalars:
+def _encode_bytes(entries: Entries, field: Any, path: str) -> Scalars:
     slices = ByteSlices.of(well_formed(entries.array) if field.type == FieldType.STRING else entries.array)
-    return Scalars(sized(slices, varints), slices.sizes() == 0)
+    return Scalars(length_prefixed(slices, varints), slices.sizes() == 0)
 
 
-def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
+def _encode_fixed_width(entries: Entries, field: Any, path: str) -> Scalars:
     width, dtype = {
         FieldType.BOOL: (1, "u1"),
         FieldType.FLOAT: (4, "<f4"),
@@ -87,7 +87,7 @@ def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
     return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is not the zero that is omitted
 
 
-def _names(entries: Entries, field: Any, path: str) -> Scalars:
+def _encode_enum_names(entries: Entries, field: Any, path: str) -> Scalars:
     values = field.enum_type.values_by_name
     what = f"not a name of the enum {field.enum_type.full_name}"
     indexes = entries.indexes_of(list(values), message_name(field), path, what)
@@ -95,30 +95,30 @@ def _names(entries: Entries, field: Any, path: str) -> Scalars:
     return Scalars([Fragment(varints(numbers))], numbers == 0)
 
 
-def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
-    numbers = _in_range(entries, field, path)
-    zero = numbers == 0
+def _encode_integers(entries: Entries, field: Any, path: str) -> Scalars:
+    numbers = _integers_in_range(entries, field, path)
+    is_zero = numbers == 0
     if field.type in (FieldType.SINT32, FieldType.SINT64):
-        return Scalars([Fragment(zigzags(numbers))], zero)
+        return Scalars([Fragment(zigzags(numbers))], is_zero)
     if field_types.wire_type(field) == field_types.WireType.VARINT:
-        return Scalars([Fragment(varints(numbers))], zero)
+        return Scalars([Fragment(varints(numbers))], is_zero)
     dtype = "<i4" if field_types.wire_type(field) == field_types.WireType.I32 else "<i8"
     stored = numbers.astype(dtype)  # keeps the bits of unsigned numbers
-    return Scalars([Fragment(ByteSlices.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], zero)
+    return Scalars([Fragment(ByteSlices.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], is_zero)
 
 
-def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
-    """Return the numbers as int64[n]; refuse those out of the field's range.
+def _integers_in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
+    """Return the numbers as int64[n]. Raises InvalidRecord for a number out of the field's range.
 
-    A column that is as wide as an unsigned field has the field's bits, as in Spark: negative numbers stand for large
-    ones.
+    If a column is as wide as an unsigned field, its numbers are the field's bits, as in Spark: a negative number stands
+    for a large one.
     """
     array = entries.array
     if pa.types.is_decimal128(array.type):
-        array = _integers(entries, field, path)
+        array = _integers_of_decimals(entries, field, path)
     numbers = whole_numbers(array)
-    if field.type in _SHORT:
-        unsigned = field.type in _UNSIGNED
+    if field.type in _32_BIT_TYPES:
+        unsigned = field.type in _UNSIGNED_TYPES
         low = -(2**31) if not unsigned or array.type.bit_width <= 32 else 0
         high = 2**32 if unsigned else 2**31
         entries.refuse((numbers < low) | (numbers >= high), message_name(field), path, "a number beyond 32 bits")
@@ -130,9 +130,9 @@ def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
     return numbers
 
 
-def _integers(entries: Entries, field: Any, path: str) -> pa.Array:
-    """Return decimals as the field's 64 bits, in an int64 array."""
-    unsigned = field.type in _UNSIGNED
+def _integers_of_decimals(entries: Entries, field: Any, path: str) -> pa.Array:
+    """Return decimals as an int64 array of the field's 64 bits. Raises InvalidRecord for a number out of range."""
+    unsigned = field.type in _UNSIGNED_TYPES
     bound = pa.scalar(2**64 if unsigned else 2**63, pa.decimal128(38, 0))
     low = pa.scalar(0 if unsigned else -(2**63), pa.decimal128(38, 0))
     wide = entries.array.cast(pa.decimal128(38, 0))

@@ -1,4 +1,4 @@
-"""Finds a message of a compiled schema by the message indexes in front of a value."""
+"""Look-up of a message in a compiled schema by the message indexes before a value."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from kafkalog_spark.typed.protobuf.proto_file import ProtoFile
 
 
 def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
-    """Return the message that the message indexes of a value name.
+    """Return the descriptor of the message that message indexes name.
 
     Confluent's Java clients count the messages in the text of the schema. Its other clients count those of the
-    descriptor, where each `map<...>` field has a message. If both give a message, that of the Java clients is used.
+    descriptor, in which each `map<...>` field has a message, too. If both ways give a message, that of the Java clients
+    is used.
 
     Args:
         file: The compiled schema.
@@ -22,14 +23,19 @@ def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
         OptionError: If there is no such message.
     """
     for ignored_entries in (file.implied_entries, frozenset[str]()):
-        messages, found = [*file.descriptor.message_types_by_name.values()], None
-        for index in indexes:
-            counted = [message for message in messages if message.full_name not in ignored_entries]
-            found = counted[index] if 0 <= index < len(counted) else None
-            if found is None or found.GetOptions().map_entry:
-                found = None
-                break
-            messages = found.nested_types
-        if found is not None:
-            return found
+        message = _message_at(file, indexes, ignored_entries)
+        if message is not None:
+            return message
     raise OptionError(f"the file has no message at indexes {list(indexes)}")
+
+
+def _message_at(file: ProtoFile, indexes: tuple[int, ...], ignored_entries: frozenset[str]) -> Any:
+    """Return the message at the indexes if `ignored_entries` are not counted; None if there is none."""
+    siblings, message = [*file.descriptor.message_types_by_name.values()], None
+    for index in indexes:
+        counted = [sibling for sibling in siblings if sibling.full_name not in ignored_entries]
+        if not 0 <= index < len(counted) or counted[index].GetOptions().map_entry:
+            return None
+        message = counted[index]
+        siblings = message.nested_types
+    return message

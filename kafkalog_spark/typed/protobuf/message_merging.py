@@ -1,7 +1,7 @@
 """Rewriting of messages that the kernel cannot decode, with the result of Java's CodedInputStream and DynamicMessage.
 
-These are messages with a submessage in several parts, a submessage that a later member of its oneof replaces, or a
-group inside an unknown group. No known library writes them, so this code is not optimised.
+Such a message contains a submessage in several parts, a submessage that a later member of its oneof replaces, or a
+group inside an unknown group. No known library writes these, so this code is not optimised.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Malformed(Exception):
         self.fault = fault
 
 
-def merged(value: bytes, descriptor: Any) -> bytes:
-    """Return an equal message in which each submessage is in one part and unknown fields are missing.
+def merge_submessages(value: bytes, descriptor: Any) -> bytes:
+    """Return an equal message in which each submessage is in one part. Unknown fields are removed.
 
     Args:
         value: The message.
@@ -35,7 +35,7 @@ def merged(value: bytes, descriptor: Any) -> bytes:
     """
     message = _Message(descriptor, root=True)
     message.read(value, 0)
-    return message.written()
+    return message.serialized()
 
 
 class _Message:
@@ -43,8 +43,8 @@ class _Message:
 
     def __init__(self, descriptor: Any, *, root: bool = False) -> None:
         self._descriptor, self._root = descriptor, root
-        self._raw = bytearray()  # all fields that are not in `_parts`; the last member of a oneof counts
-        self._parts: dict[int, _Message] = {}  # submessages that are not repeated, by field number
+        self._other_fields = bytearray()  # all fields that are not in `_submessages`, in their order
+        self._submessages: dict[int, _Message] = {}  # the submessages that are not repeated, by field number
 
     def read(self, data: bytes, depth: int) -> None:
         """Merge a part of the message. depth: number of enclosing messages and groups."""
@@ -74,31 +74,32 @@ class _Message:
                     data[value:at].decode()
                 except UnicodeDecodeError:
                     raise Malformed(ProtobufFault.UTF8) from None
-            closed = field.type == field_types.FieldType.ENUM and wire == WireType.VARINT and field.enum_type.is_closed
-            if closed and _signed(_uvarint(data, value, at)[0], 32) not in field.enum_type.values_by_number:
-                self._raw += data[begin:at]  # an unknown field, which does not clear its oneof
+            is_closed_enum = (
+                field.type == field_types.FieldType.ENUM and wire == WireType.VARINT and field.enum_type.is_closed
+            )
+            if is_closed_enum and _signed(_uvarint(data, value, at)[0], 32) not in field.enum_type.values_by_number:
+                self._other_fields += data[begin:at]  # an unknown field, which does not clear its oneof
                 continue
-            if self._parts and field.containing_oneof is not None:
+            if self._submessages and field.containing_oneof is not None:
                 for member in field.containing_oneof.fields:
                     if member.number != number:
-                        self._parts.pop(member.number, None)
+                        self._submessages.pop(member.number, None)
             if field.type != field_types.FieldType.MESSAGE:
-                self._raw += data[begin:at]
+                self._other_fields += data[begin:at]
                 continue
             if depth >= MAX_DEPTH:
                 raise Malformed(ProtobufFault.DEPTH)
-            part = None if field_types.is_repeated(field) else self._parts.get(number)
-            if part is None:
-                part = _Message(field.message_type)
-            part.read(data[value:at], depth + 1)
             if field_types.is_repeated(field):
-                self._raw += _delimited(number, part.written())
+                submessage = _Message(field.message_type)
+                submessage.read(data[value:at], depth + 1)
+                self._other_fields += _encode_field(number, submessage.serialized())
             else:
-                self._parts[number] = part
+                submessage = self._submessages.setdefault(number, _Message(field.message_type))
+                submessage.read(data[value:at], depth + 1)
 
-    def written(self) -> bytes:
-        parts = (_delimited(number, part.written()) for number, part in self._parts.items())
-        return bytes(self._raw) + b"".join(parts)
+    def serialized(self) -> bytes:
+        submessages = (_encode_field(number, part.serialized()) for number, part in self._submessages.items())
+        return bytes(self._other_fields) + b"".join(submessages)
 
 
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -146,8 +147,8 @@ def _skip_group(data: bytes, at: int, end: int, number: int, depth: int) -> int:
         at = _skip_value(data, at, end, wire, inner, depth)
 
 
-def _delimited(number: int, content: bytes) -> bytes:
-    return uvarint(number << 3 | 2) + uvarint(len(content)) + content
+def _encode_field(number: int, content: bytes) -> bytes:
+    return uvarint(number << 3 | WireType.LEN) + uvarint(len(content)) + content
 
 
 def _signed(value: int, bits: int) -> int:

@@ -1,7 +1,6 @@
-"""The plan that the Protobuf kernel decodes with: each message has one slot per field.
+"""The plan that the Protobuf kernel decodes with: for each message a row of `messages`, and for each field a slot.
 
-Slots are int64[n, len(Slot)], messages int64[m, len(Message)]. Operands that do not fit into a slot are in tables and
-texts, as in an Avro program.
+Lists of integers and bytes that belong to a slot are in `tables` and `texts`, and the slot has their position.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import numpy as np
 from kafkalog_spark.format.layout import FaultCode
 from kafkalog_spark.typed.columns.kernel_program import Program
 
-MAX_ENUM_NAME = 512  # bytes of the name that is composed for an unknown number of an enum
+MAX_ENUM_NAME = 512  # bytes of the name of an unknown number: UNKNOWN_ENUM_VALUE_, name of the enum, _, number
 
 
 class Message(IntEnum):
-    """Columns of `messages`."""
+    """Columns of `messages`, int64[m, len(Message)]."""
 
     START = 0  # first slot; the slots are sorted by field number
     SLOTS = 1  # number of slots
@@ -26,35 +25,35 @@ class Message(IntEnum):
 
 
 class Slot(IntEnum):
-    """Columns of `slots`. Positions and starts are indices of the plan's tables or texts."""
+    """Columns of `slots`, int64[n, len(Slot)]."""
 
     NUMBER = 0
     KIND = 1  # Kind
     COLUMN = 2  # column of the field (of a repeated field: the list), or -1 to validate without storing
     ELEMENT = 3  # repeated fields: column of the elements (of a map: its entries)
-    REPEATED = 4
+    REPEATED = 4  # 1 if the field is repeated
     MESSAGE = 5  # message fields: row of `messages`
     ONEOF = 6  # start in tables of (number of members, their indices in the message); -1 if the field is in no oneof
     ABSENT = 7  # Absent
-    IMPLICIT = 8  # the field has no presence: a zero on the wire means absent
-    NULLS = 9  # start in tables of the columns that are null if the field is
-    NULLS_END = 10
+    IMPLICIT = 8  # 1 if the field has no presence, so that a zero on the wire means the same as absence
+    NULLS = 9  # start in tables of the columns that get a null if the field is null
+    NULLS_END = 10  # end of these
     ENUM = 11  # start in tables of (number, start in texts, length) for each symbol, sorted by number
     SYMBOLS = 12  # number of symbols
-    CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field; timestamps: must
-    # fit 64 bits of microseconds, because Spark has a column for it
-    REQUIRED = 14
+    CHECKED = 13  # 1 for strings that must be UTF-8, for closed enums, in which an unknown number is an unknown field,
+    # and for timestamps that must fit 64 bits of microseconds, because Spark has a column for them
+    REQUIRED = 14  # 1 if the field is required
     DEFAULT = 15  # start in texts of the encoded default, without a length
-    DEFAULT_SIZE = 16
-    UNKNOWN = 17  # open enums: start in texts of the prefix of an unknown number's name
-    UNKNOWN_SIZE = 18
+    DEFAULT_SIZE = 16  # its size in bytes
+    UNKNOWN = 17  # enums: start in texts of the prefix of an unknown number's name
+    UNKNOWN_SIZE = 18  # its size in bytes
 
 
 class Kind(IntEnum):
     """How a field is encoded and stored.
 
-    The order matters: up to ENUM_NAME values are varints, up to FLOAT they have four bytes, up to DOUBLE eight, and the
-    others have a length.
+    The order matters: values of the kinds up to ENUM_NAME are varints, those up to FLOAT have four bytes, those up to
+    DOUBLE eight bytes, and the others a length and as many bytes.
     """
 
     INT32 = 0
@@ -113,7 +112,7 @@ class PlanArrays(NamedTuple):
 
 
 class Plan(Program):
-    """A plan while it is compiled. `rows` are its slots."""
+    """A plan while it is compiled. `rows` are the slots."""
 
     def __init__(self) -> None:
         self.rows: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Compiler of a message descriptor and a projection into a plan for the Protobuf kernel."""
+"""Compiler of a message descriptor and a projection into a plan of the Protobuf kernel (`plan.py`)."""
 
 from __future__ import annotations
 
@@ -11,142 +11,160 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 from kafkalog_spark.typed.protobuf import field_types, types
-from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Absent, Kind, Plan, Slot
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Absent, Kind, Message, Plan, Slot
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 
-MAX_SLOTS = 100_000  # of one descriptor
+MAX_SLOTS = 100_000  # of one descriptor and the messages in it
+_MAX_NUMBER_DIGITS = 12  # room for an int32 with its sign
 _NO_NUMBER = 1 << 40
-"""Field numbers from here on stand for projected columns that the writer's descriptor does not have."""
+"""Instead of a field number, plus the index of the column: a projected column without a field in the descriptor."""
 
 
 class PlanCompiler:
     """Compiler of one descriptor. A message that is not projected is compiled once, however often it occurs.
 
-    A column tree of None means that the part is not projected. A Spark type of None means that Spark has no column for
-    it.
+    A column of None means that the message or field is not projected. A Spark type of None means that Spark has no
+    column for it.
     """
 
     def __init__(self, plan: Plan, read_options: ProtobufReadOptions) -> None:
         self._plan, self._read_options = plan, read_options
-        self._unprojected: dict[tuple[str, pa.DataType | None], int] = {}
-        self._oneofs: dict[str, int] = {}
-        self._enums: dict[str, dict[Slot, int]] = {}
+        self._unprojected_rows: dict[tuple[str, pa.DataType | None], int] = {}
+        """Row of each message that is not projected, by full name and Spark type."""
+        self._oneof_tables: dict[str, int] = {}
+        """`Slot.ONEOF` of each oneof, by full name."""
+        self._operands_of_enums: dict[str, dict[Slot, int]] = {}
+        """Entries of a slot for each enum, by full name."""
 
-    def message(self, descriptor: Any, tree: ColumnTree | None, spark_type: pa.DataType | None) -> int:
+    def compile_message(self, descriptor: Any, column: ColumnTree | None, spark_type: pa.DataType | None) -> int:
         """Compile a message and the messages in it; return its row in the plan's messages.
 
         Args:
             descriptor: Descriptor of the message.
-            tree: Its column.
-            spark_type: The struct that Spark makes of it.
+            column: Its column.
+            spark_type: The struct that Spark reads it as.
 
         Raises:
             OptionError: If the plan becomes too large.
         """
-        if tree is None and (descriptor.full_name, spark_type) in self._unprojected:
-            return self._unprojected[descriptor.full_name, spark_type]
-        row = [0, 0, NOT_PROJECTED if tree is None else tree.number]
-        number = len(self._plan.messages)
+        key = (descriptor.full_name, spark_type)
+        if column is None and key in self._unprojected_rows:
+            return self._unprojected_rows[key]
+        row_number = len(self._plan.messages)
+        row = [0] * len(Message)
+        row[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
         self._plan.messages.append(row)
-        if tree is None:
-            self._unprojected[descriptor.full_name, spark_type] = number
+        if column is None:
+            self._unprojected_rows[key] = row_number
         fields = sorted(descriptor.fields, key=lambda field: field.number)
-        slots = [self._slot(field, fields, tree, spark_type) for field in fields]
-        if tree is not None:
-            names = {field.name for field in fields}
-            for i, field in enumerate(tree.type):
-                if field.name not in names:
-                    slot = [0] * len(Slot)
-                    slot[Slot.NUMBER], slot[Slot.KIND] = _NO_NUMBER + i, Kind.INT32
-                    slot[Slot.COLUMN], slot[Slot.ONEOF] = tree.children[i].number, -1
-                    self._nulls(slot, tree.children[i])
-                    slots.append(slot)
+        slots = [self._slot(field, fields, column, spark_type) for field in fields]
+        if column is not None:
+            slots += self._slots_of_missing_fields(column, {field.name for field in fields})
         if len(self._plan.rows) - self._plan.begin + len(slots) > MAX_SLOTS:
             raise OptionError(
                 f"the message {descriptor.full_name} has more than {MAX_SLOTS:,} fields, those of its messages included"
             )
-        row[0], row[1] = len(self._plan.rows), len(slots)
+        row[Message.START], row[Message.SLOTS] = len(self._plan.rows), len(slots)
         self._plan.rows += slots
-        return number
+        return row_number
 
-    def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
-        null_columns = tree.null_columns()
-        slot[Slot.NULLS] = self._plan.table(null_columns)
+    def _slots_of_missing_fields(self, column: ColumnTree, names: set[str]) -> list[list[int]]:
+        """Return slots that fill with nulls the columns whose fields are not among `names`."""
+        slots = []
+        for i, field in enumerate(column.type):
+            if field.name not in names:
+                slot = [0] * len(Slot)
+                slot[Slot.NUMBER], slot[Slot.KIND] = _NO_NUMBER + i, Kind.INT32
+                slot[Slot.COLUMN], slot[Slot.ONEOF] = column.children[i].number, -1
+                self._set_null_columns(slot, column.children[i])
+                slots.append(slot)
+        return slots
+
+    def _set_null_columns(self, slot: list[int], column: ColumnTree) -> None:
+        null_columns = column.null_columns()
+        slot[Slot.NULLS] = self._plan.add_table(null_columns)
         slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
 
     def _slot(
-        self, field: Any, fields: list[Any], tree: ColumnTree | None, spark_type: pa.DataType | None
+        self, field: Any, fields: list[Any], struct: ColumnTree | None, spark_type: pa.DataType | None
     ) -> list[int]:
-        i = -1 if tree is None else tree.type.get_field_index(field.name)
-        column = tree.children[i] if tree is not None and i >= 0 else None
+        """Return the slot of a field.
+
+        Args:
+            field: Descriptor of the field.
+            fields: All fields of its message, sorted by number.
+            struct: Column of the message.
+            spark_type: The struct that Spark reads the message as.
+        """
+        column = None if struct is None else struct.field(field.name)
+        is_repeated = field_types.is_repeated(field)
+        value_column = column.children[0] if is_repeated and column is not None else column
         slot = [0] * len(Slot)
         slot[Slot.NUMBER] = field.number
-        slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_PROJECTED if column is None else column.number
-        slot[Slot.REPEATED], slot[Slot.REQUIRED] = (
-            int(field_types.is_repeated(field)),
-            int(field_types.is_required(field)),
-        )
-        slot[Slot.ONEOF] = self._oneof(field, fields)
-        field_type = _type_in(spark_type, field.name)
+        slot[Slot.COLUMN] = NOT_PROJECTED if column is None else column.number
+        slot[Slot.ELEMENT] = NOT_PROJECTED if value_column is None else value_column.number
+        slot[Slot.REPEATED] = int(is_repeated)
+        slot[Slot.REQUIRED] = int(field_types.is_required(field))
+        slot[Slot.ONEOF] = self._oneof_table(field, fields)
+        if not is_repeated and column is not None:
+            self._set_null_columns(slot, column)
         in_map_entry = bool(field.containing_type.GetOptions().map_entry)
-        inner = column
-        if slot[Slot.REPEATED] and column is not None:
-            inner = column.children[0]
-            slot[Slot.ELEMENT] = inner.number
-        elif column is not None:
-            self._nulls(slot, column)
         if field.type == field_types.FieldType.MESSAGE:
+            value_type = _value_type(spark_type, field.name)
             slot[Slot.ABSENT] = Absent.DEFAULT if in_map_entry else Absent.NULL
             if field_types.is_time(field.message_type, "Timestamp", "Duration"):
-                slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(field_type is not None)
+                slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(value_type is not None)
             else:
                 slot[Slot.KIND] = Kind.MESSAGE
-                slot[Slot.MESSAGE] = self.message(field.message_type, inner, field_type)
-            return slot
-        slot[Slot.KIND] = int(types.scalar(field, self._read_options)[1])
-        self._scalar(slot, field, in_map_entry, inner)
+                slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
+        else:
+            slot[Slot.KIND] = int(types.scalar(field, self._read_options)[1])
+            self._set_scalar(slot, field, in_map_entry, value_column)
         return slot
 
-    def _scalar(self, slot: list[int], field: Any, in_map_entry: bool, column: ColumnTree | None) -> None:
-        repeated = bool(slot[Slot.REPEATED])
-        presence = repeated or field.has_presence
-        slot[Slot.IMPLICIT] = int(not presence and not in_map_entry)
-        by_default = in_map_entry or (not repeated and field.has_default_value)
-        slot[Slot.ABSENT] = (
-            Absent.DEFAULT if by_default or (not presence and self._read_options.emit_defaults) else Absent.NULL
+    def _set_scalar(self, slot: list[int], field: Any, in_map_entry: bool, column: ColumnTree | None) -> None:
+        is_repeated = bool(slot[Slot.REPEATED])
+        is_implicit = not is_repeated and not field.has_presence
+        slot[Slot.IMPLICIT] = int(is_implicit and not in_map_entry)
+        has_default = (
+            in_map_entry
+            or (not is_repeated and field.has_default_value)
+            or (is_implicit and self._read_options.emit_defaults)
         )
+        slot[Slot.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
         if field.type == field_types.FieldType.ENUM:
             name = field.enum_type.full_name
-            if name not in self._enums:
-                self._enums[name] = self._enum(field.enum_type)
-            for at, value in self._enums[name].items():
-                slot[at] = value
+            if name not in self._operands_of_enums:
+                self._operands_of_enums[name] = self._enum_operands(field.enum_type)
+            for operand, value in self._operands_of_enums[name].items():
+                slot[operand] = value
         elif field.type == field_types.FieldType.STRING:
             slot[Slot.CHECKED] = int(field_types.checks_utf8(field))
             if not slot[Slot.CHECKED] and column is not None:
                 self._plan.java_texts.add(column.number)
-        if not repeated:
-            self._default(slot, field)
+        if not is_repeated:
+            self._set_default(slot, field)
 
-    def _enum(self, enum: Any) -> dict[Slot, int]:
+    def _enum_operands(self, enum: Any) -> dict[Slot, int]:
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)
         table: list[int] = []
         for number in sorted(names):
-            table += [number, self._plan.text(names[number].encode()), len(names[number].encode())]
-        unknown = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
-        if len(unknown) > MAX_ENUM_NAME - 12:
+            name = names[number].encode()
+            table += [number, self._plan.add_text(name), len(name)]
+        unknown_prefix = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
+        if len(unknown_prefix) > MAX_ENUM_NAME - _MAX_NUMBER_DIGITS:
             raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
         return {
-            Slot.ENUM: self._plan.table(table),
+            Slot.ENUM: self._plan.add_table(table),
             Slot.SYMBOLS: len(names),
             Slot.CHECKED: int(enum.is_closed),
-            Slot.UNKNOWN: self._plan.text(unknown),
-            Slot.UNKNOWN_SIZE: len(unknown),
+            Slot.UNKNOWN: self._plan.add_text(unknown_prefix),
+            Slot.UNKNOWN_SIZE: len(unknown_prefix),
         }
 
-    def _default(self, slot: list[int], field: Any) -> None:
+    def _set_default(self, slot: list[int], field: Any) -> None:
         value, kind = field.default_value, slot[Slot.KIND]
         if isinstance(value, str | bytes):
             encoded = value.encode() if isinstance(value, str) else value
@@ -155,23 +173,24 @@ class PlanCompiler:
         elif kind in (Kind.FIXED32, Kind.FIXED64):
             encoded = value.to_bytes(4 if kind == Kind.FIXED32 else 8, "little", signed=value < 0)
         else:
-            zigzag = kind in (Kind.SINT32, Kind.SINT64)
-            encoded = uvarint(((value << 1) ^ (value >> 63) if zigzag else value) & (2**64 - 1))
-        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(encoded), len(encoded)
+            if kind in (Kind.SINT32, Kind.SINT64):
+                value = (value << 1) ^ (value >> 63)  # zigzag
+            encoded = uvarint(value & (2**64 - 1))
+        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.add_text(encoded), len(encoded)
 
-    def _oneof(self, field: Any, fields: list[Any]) -> int:
+    def _oneof_table(self, field: Any, fields: list[Any]) -> int:
         oneof = field.containing_oneof
         if oneof is None or len(oneof.fields) < 2:
             return -1
-        if oneof.full_name not in self._oneofs:
-            numbers = {field.number for field in oneof.fields}
-            members = [i for i, field in enumerate(fields) if field.number in numbers]
-            self._oneofs[oneof.full_name] = self._plan.table([len(members), *members])
-        return self._oneofs[oneof.full_name]
+        if oneof.full_name not in self._oneof_tables:
+            numbers = {member.number for member in oneof.fields}
+            indexes = [i for i, field in enumerate(fields) if field.number in numbers]
+            self._oneof_tables[oneof.full_name] = self._plan.add_table([len(indexes), *indexes])
+        return self._oneof_tables[oneof.full_name]
 
 
-def _type_in(spark_type: pa.DataType | None, name: str) -> pa.DataType | None:
-    """Return the type of one value of a struct's field: the element of a list, the struct of a map's entries."""
+def _value_type(spark_type: pa.DataType | None, name: str) -> pa.DataType | None:
+    """Return the type of one value of a struct's field: an element of its list, an entry of its map."""
     i = -1 if spark_type is None else spark_type.get_field_index(name)
     if spark_type is None or i < 0:
         return None

@@ -20,9 +20,9 @@ def _unsupported(name: str, text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtobufReadOptions:
-    """Parsed options. If `recursion` is below 1, recursive messages are refused."""
+    """Parsed options. `recursion` is the maximum depth of recursive messages; below 1, they are refused."""
 
-    recursion: int = option("recursive.fields.max.depth", depth_parser(MAX_RECURSION, strict=False), "-1")
+    max_depth: int = option("recursive.fields.max.depth", depth_parser(MAX_RECURSION, strict=False), "-1")
     emit_defaults: bool = option("emit.default.values", boolean, "false")
     enums_as_ints: bool = option("enums.as.ints", boolean, "false")
     upcast_unsigned: bool = option("upcast.unsigned.ints", boolean, "false")

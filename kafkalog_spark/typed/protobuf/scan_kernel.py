@@ -27,7 +27,7 @@ class Seen(IntEnum):
 
 @helper
 def wire_of(kind):  # type: ignore[no-untyped-def]
-    """Return the wire type of a kind when it is not packed."""
+    """Return the wire type of values of a kind that are not packed."""
     if kind <= Kind.ENUM_NAME:
         return WireType.VARINT
     if kind <= Kind.FLOAT:
@@ -37,7 +37,7 @@ def wire_of(kind):  # type: ignore[no-untyped-def]
 
 @helper
 def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
-    """Return the index in plan.tables of the symbol with that number in the slot's enum, or -1."""
+    """Return the index in plan.tables of the symbol with a number in the slot's enum, or -1 if it has none."""
     slots, tables = plan.slots, plan.tables
     low, high = np.int64(0), slots[slot, Slot.SYMBOLS]
     start = slots[slot, Slot.ENUM]
@@ -54,7 +54,7 @@ def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
 
 @helper
 def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
-    """Return the slot of a field number among slots[start:start + count], int64[n, len(Slot)], or -1.
+    """Return which of slots[start:start + count], int64[n, len(Slot)], has a field number, or -1 if none does.
 
     likely: slot to try first.
     """
@@ -78,7 +78,7 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
     start + i. root: whether this is the whole value. There a field with a wrong wire type is a fault, as in Spark;
     in other messages it is an unknown field.
     """
-    slots, tables = plan.slots, plan.tables
+    slots = plan.slots
     for i in range(base, base + count):
         seen[i, Seen.COUNT] = 0
     likely = start
@@ -134,16 +134,8 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
         row = base + slot - start
         if (kind in (Kind.MESSAGE, Kind.TIMESTAMP)) and slots[slot, Slot.REPEATED] == 0 and seen[row, Seen.COUNT] > 0:
             return np.int64(ProtobufFault.NEEDS_MERGE), begin
-        if slots[slot, Slot.ONEOF] >= 0:
-            oneof = slots[slot, Slot.ONEOF]
-            for i in range(tables[oneof]):
-                other = base + tables[oneof + 1 + i]
-                if other != row:
-                    cleared = slots[slot - row + other, Slot.KIND]
-                    if seen[other, Seen.COUNT] > 0 and (cleared in (Kind.MESSAGE, Kind.TIMESTAMP)):
-                        # This member overrides a message, which must be validated nevertheless.
-                        return np.int64(ProtobufFault.NEEDS_MERGE), begin
-                    seen[other, Seen.COUNT] = 0
+        if slots[slot, Slot.ONEOF] >= 0 and not _clear_oneof(plan, slot, start, base, seen):
+            return np.int64(ProtobufFault.NEEDS_MERGE), begin
         if seen[row, Seen.COUNT] == 0:
             seen[row, Seen.FIRST_TAG] = begin
         seen[row, Seen.COUNT] += occurrences
@@ -177,3 +169,23 @@ def _count_packed(data, at, end, plan, slot, kind):  # type: ignore[no-untyped-d
         else:
             elements += 1
     return np.int64(ProtobufFault.NONE), elements, has_unknown
+
+
+@helper
+def _clear_oneof(plan, slot, start, base, seen):  # type: ignore[no-untyped-def]
+    """Remove the occurrences of the other members of a slot's oneof.
+
+    Returns False if one of them is a message: it must be validated although it is overridden, which merging does.
+    start, base, seen: as in `scan_fields`.
+    """
+    slots, tables = plan.slots, plan.tables
+    oneof = slots[slot, Slot.ONEOF]
+    for i in range(tables[oneof]):
+        member = tables[oneof + 1 + i]
+        if start + member == slot:
+            continue
+        kind = slots[start + member, Slot.KIND]
+        if seen[base + member, Seen.COUNT] > 0 and (kind in (Kind.MESSAGE, Kind.TIMESTAMP)):
+            return False
+        seen[base + member, Seen.COUNT] = 0
+    return True

@@ -34,7 +34,7 @@ _UPCAST = {
     FieldType.UINT32: (pa.int64(), Kind.UINT32_WIDE),
     FieldType.UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
 }
-"""With option upcast.unsigned.ints. Like Spark, it does not affect fixed32 and fixed64."""
+"""Types with option upcast.unsigned.ints. As in Spark, it does not affect fixed32 and fixed64."""
 
 
 def columns_of(descriptor: Any, read_options: ProtobufReadOptions) -> pa.Schema:
@@ -61,9 +61,9 @@ def scalar(field: Any, read_options: ProtobufReadOptions) -> tuple[pa.DataType, 
 
 
 class _Converter:
-    """Conversion of one message. Fields that Spark leaves out are None.
+    """Conversion of one message. The result is None for a field that Spark leaves out.
 
-    The parameter `depths` is the number of enclosing messages of each full name.
+    The parameter `depths` is the number of enclosing messages by full name.
     """
 
     def __init__(self, read_options: ProtobufReadOptions) -> None:
@@ -107,7 +107,7 @@ class _Converter:
             return pa.timestamp("us", tz="UTC")
         if is_time(descriptor, "Duration"):
             return pa.duration("us")
-        depth, maximum = depths.get(descriptor.full_name, 0), self._read_options.recursion
+        depth, maximum = depths.get(descriptor.full_name, 0), self._read_options.max_depth
         if depth and not 0 < maximum <= MAX_RECURSION:
             raise OptionError(
                 f"{field.full_name} makes {descriptor.full_name} recursive, which Spark has no type for; "

@@ -1,1 +1,1 @@
-"""Schema registries: how a value says its schema's id, where schemas come from, what they were registered as."""
+"""Schema registries: the formats with registered schemas, and where the schemas come from."""

@@ -1,9 +1,9 @@
-"""Decoders of values that begin with the ID of their schema."""
+"""Decoder of Avro or Protobuf values that begin with the ID of their schema."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,16 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.columns.binary_values import Values
+from kafkalog_spark.typed.columns.resolving_decoder import NO_ENTRY
 from kafkalog_spark.typed.decoder import Decoded
-from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf.message_indexes import message_at
-from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, take_indexes, unframed
+from kafkalog_spark.typed.registry.framing import (
+    FIRST_MESSAGE,
+    NO_SCHEMA_ID,
+    UnframedValues,
+    read_message_indexes,
+    remove_prefixes,
+)
 from kafkalog_spark.typed.registry.schema_store import SchemaStore, lookup_subject, store_of
 from kafkalog_spark.typed.registry.schemas import RegisteredSchema
 
@@ -27,27 +33,27 @@ _MAX_CACHED = 10_000
 class SchemaFormat(Protocol):
     """The part of confluent-avro and confluent-protobuf that the decoder uses. See `ConfluentFormat`."""
 
-    inner: Any
-    indexed: bool
+    payload_format: Any
+    has_message_indexes: bool
 
-    def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any: ...
+    def reader_schema(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any: ...
 
-    def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any: ...
+    def parse_registered(self, registered: RegisteredSchema, store: SchemaStore) -> Any: ...
 
 
 class ConfluentDecoder:
     """Decoder of Avro or Protobuf values with registered schemas.
 
-    `headers_too` tells `decode_column` to pass the headers of records, which may contain the ID.
+    `needs_headers` tells `decode_column` to pass the headers of records, which may contain the ID.
     """
 
-    headers_too = True
+    needs_headers = True
 
-    def __init__(self, inner: SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
+    def __init__(self, schema_format: SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
         """Look up the reader schema.
 
         Args:
-            inner: confluent-avro or confluent-protobuf.
+            schema_format: confluent-avro or confluent-protobuf.
             format: The resolved format.
             projection: Columns to decode.
 
@@ -56,11 +62,11 @@ class ConfluentDecoder:
             SchemaRegistryError: If the reader schema cannot be looked up.
         """
         self.schema = projection
-        self._inner, self._store, self._side = inner, store_of(format), format.side
+        self._format, self._store, self._side = schema_format, store_of(format), format.side
         self._subject = lookup_subject(format)
-        reader = inner.reader(format, self._store)
-        self._reading = inner.inner.reading(reader, projection, format.options)
-        self._schemas = 0
+        reader = schema_format.reader_schema(format, self._store)
+        self._decoder = schema_format.payload_format.resolving_decoder(reader, projection, format.options)
+        self._schema_count = 0
         self._parsed = lru_cache(MAX_SCHEMAS)(self._look_up)
         self._entry = lru_cache(_MAX_CACHED)(self._add_entry)
 
@@ -74,13 +80,13 @@ class ConfluentDecoder:
         Raises:
             SchemaRegistryError: If a registry cannot be reached. Then it is unknown whether a value is malformed.
         """
-        had_schemas = self._schemas
+        had_schemas = self._schema_count > 0
         try:
             return self._decode(values, headers)
         except _Full:
-            self._reading.reset()
+            self._decoder.reset()
             self._entry.cache_clear()
-            self._schemas = 0
+            self._schema_count = 0
         if had_schemas:  # try again without the schemas of earlier batches
             return self.decode(values, headers)
         half = len(values) // 2
@@ -88,7 +94,7 @@ class ConfluentDecoder:
             self.decode(values[part], None if headers is None else headers[part])
             for part in (slice(half), slice(half, None))
         )
-        bad = [[False] * len(each.columns) if each.bad is None else each.bad for each in (first, second)]
+        bad = [[False] * len(part.columns) if part.bad is None else part.bad for part in (first, second)]
         return Decoded(
             pa.concat_arrays([first.columns, second.columns]),
             np.concatenate(bad),
@@ -96,85 +102,71 @@ class ConfluentDecoder:
         )
 
     def _decode(self, values: Any, headers: Any) -> Decoded:
-        framed = unframed(Values.of(values), headers, self._side)
-        names: list[tuple[int | str, tuple[int, ...] | str]] = [(id_, FIRST) for id_ in framed.ids]
-        which, ends = framed.which, framed.values.ends
-        if self._inner.indexed:
-            index_of, indexes = take_indexes(framed)
-            if indexes != [FIRST]:
-                pairs = np.where(which >= 0, which * len(indexes) + index_of, -1)
-                distinct = np.unique(pairs[pairs >= 0])
-                which = np.where(pairs >= 0, np.searchsorted(distinct, pairs), -1)
-                names = [(framed.ids[pair // len(indexes)], indexes[pair % len(indexes)]) for pair in distinct.tolist()]
-        results = [index if isinstance(index, str) else self._entry(id_, index) for id_, index in names]
-        entries = np.array([-1 if isinstance(result, str) else result for result in results] + [-1], np.int64)[which]
+        unframed = remove_prefixes(Values.of(values), headers, self._side)
+        keys, key_numbers = self._schema_keys(unframed)
+        # The entry of each schema, or why it has none.
+        results = [indexes if isinstance(indexes, str) else self._entry(id_, indexes) for id_, indexes in keys]
+        entries_of_keys = [NO_ENTRY if isinstance(result, str) else result for result in results]
+        entries = np.array([*entries_of_keys, NO_ENTRY], np.int64)[key_numbers]  # the last one is for number -1
 
-        def unknown(i: int) -> str | None:
-            if ends[i] < 0 or entries[i] >= 0:
+        def why_no_entry(i: int) -> str | None:
+            if unframed.values.ends[i] < 0 or entries[i] != NO_ENTRY:
                 return None
-            return str(results[which[i]]) if which[i] >= 0 else NO_ID
+            return str(results[key_numbers[i]]) if key_numbers[i] >= 0 else NO_SCHEMA_ID
 
-        decoded: Decoded = self._reading.decode(framed.values, entries, unknown)
+        decoded: Decoded = self._decoder.decode(unframed.values, entries, why_no_entry)
         return decoded
 
+    def _schema_keys(self, unframed: UnframedValues) -> tuple[list[_SchemaKey], np.ndarray]:
+        """Return the schemas of a batch.
+
+        Returns:
+            (distinct keys; int64[n], the index of each value's key, or -1 for a value that names no schema).
+        """
+        ids, id_numbers = unframed.ids, unframed.id_numbers
+        indexes: list[Any] = [FIRST_MESSAGE]
+        if self._format.has_message_indexes:
+            index_numbers, indexes = read_message_indexes(unframed)
+        if indexes == [FIRST_MESSAGE]:
+            return [_SchemaKey(id_, FIRST_MESSAGE) for id_ in ids], id_numbers
+        pairs = np.where(id_numbers >= 0, id_numbers * len(indexes) + index_numbers, -1)
+        distinct = np.unique(pairs[pairs >= 0])
+        keys = [_SchemaKey(ids[pair // len(indexes)], indexes[pair % len(indexes)]) for pair in distinct.tolist()]
+        return keys, np.where(pairs >= 0, np.searchsorted(distinct, pairs), -1)
+
     def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
-        """Return the entry of a schema's program, or why there is none. Raises SchemaRegistryError."""
+        """Compile a schema and return its entry, or why it cannot be read. Raises SchemaRegistryError."""
         schema = self._parsed(id_)
         if isinstance(schema, OptionError):
             return str(schema)
-        if self._schemas == MAX_SCHEMAS or (self._schemas and self._reading.is_full):
+        if self._schema_count == MAX_SCHEMAS or (self._schema_count and self._decoder.is_full):
             raise _Full
         try:
-            entry: int = self._reading.entry_of(message_at(schema, indexes) if self._inner.indexed else schema)
+            writer = message_at(schema, indexes) if self._format.has_message_indexes else schema
+            entry: int = self._decoder.add_schema(writer)
         except OptionError as error:
             return f"it names schema {id_}, which cannot be read: {error}"
-        self._schemas += 1
+        self._schema_count += 1
         return entry
 
     def _look_up(self, id_: int | str) -> Any:
-        """Return a schema in the form of the inner format, or an OptionError that says why its values are malformed."""
+        """Return a schema, parsed for the payload format, or an OptionError that says why its values are malformed."""
         store = self._store
         registered = store.by_id(id_, self._subject) if isinstance(id_, int) else store.by_guid(id_)
         if registered is None:
             return OptionError(f"it names schema {id_}, which {self._store.described} does not have")
         try:
-            return self._inner.parsed(registered, self._store)
+            return self._format.parse_registered(registered, self._store)
         except OptionError as error:
             return OptionError(f"it names schema {id_}, which cannot be read: {error}")
 
 
+class _SchemaKey(NamedTuple):
+    """The schema that a value names."""
+
+    id: int | str  # schema ID, or GUID as text
+    indexes: tuple[int, ...] | str  # message indexes, or why they are malformed
+
+
 class _Full(Exception):
-    """There is no room for the program of another schema."""
-
-
-class ConfluentJsonDecoder:
-    """Decoder of JSON values after a prefix. A value without a prefix is malformed.
-
-    `headers_too` tells `decode_column` to pass the headers of records, which may contain the ID.
-    """
-
-    headers_too = True
-
-    def __init__(self, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
-        self.schema, self._side = projection, format.side
-        self._inner = json_format.decoder(format, projection)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
-        framed = unframed(Values.of(values), headers, self._side)
-        unnamed = (framed.which < 0) & (framed.values.ends >= 0)
-        decoded = self._inner.decode(_as_array(framed))
-        if not unnamed.any():
-            return decoded
-        bad = unnamed if decoded.bad is None else decoded.bad | unnamed
-        return Decoded(decoded.columns, bad, lambda i: NO_ID if unnamed[i] else decoded.why(i))
-
-
-def _as_array(framed: Framed) -> pa.Array:
-    """Return the values without prefixes. A value that names no schema becomes empty."""
-    data, starts, ends = framed.values
-    sizes = np.where((ends >= 0) & (framed.which >= 0), ends - starts, 0)
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    positions = np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])
-    bits = pa.py_buffer(np.packbits(ends >= 0, bitorder="little"))
-    buffers = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data[positions])]
-    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+    """The program has no room for another schema."""

@@ -1,4 +1,4 @@
-"""Contexts of a schema registry. Each has its own subjects and schema IDs (Confluent: `QualifiedSubject`)."""
+"""Contexts of a schema registry: namespaces of subjects and schema IDs (Confluent: `QualifiedSubject`)."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ def referenced_subject(subject: str, parent: str) -> str:
         subject: Subject in the reference. If it names no context, it is in the context of `parent`.
         parent: Subject of the schema that contains the reference.
     """
-    own = QualifiedSubject.of(subject)
-    return str(own if own.context != DEFAULT_CONTEXT else own._replace(context=QualifiedSubject.of(parent).context))
+    qualified = QualifiedSubject.of(subject)
+    if qualified.context == DEFAULT_CONTEXT:
+        qualified = qualified._replace(context=QualifiedSubject.of(parent).context)
+    return str(qualified)
 
 
 def subject_of_ids(subject: str | None, side: str) -> str:
-    """Return the subject with which Confluent's deserializers look up the IDs in values.
+    """Return the subject that Confluent's deserializers send with a request for a schema ID.
 
     It is `subject` if its name has the form of TopicNameStrategy (`TOPIC-value`, `TOPIC-key`). With other strategies
-    the values of a topic have several subjects, so the result is only the context.
+    the values of a topic have several subjects, so the result names only the context.
 
     Args:
         subject: Subject of the reader schema.
         side: "value" or "key".
     """
-    given = QualifiedSubject.of(subject or "")
-    return str(given if given.name.endswith(f"-{side}") else given._replace(name=""))
+    qualified = QualifiedSubject.of(subject or "")
+    return str(qualified if qualified.name.endswith(f"-{side}") else qualified._replace(name=""))

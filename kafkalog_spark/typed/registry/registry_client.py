@@ -1,8 +1,8 @@
 """Client of a registry's REST interface: schemas by ID, by GUID, and by version of a subject.
 
-Up to a thousand schemas are cached, because they never change. A missing schema is not cached, because its ID may be
-the next one that the registry assigns. A request is sent to each URL, up to three times if there is no response or a
-5xx or 429; HttpClient limits its duration and refuses redirects to other hosts.
+Schemas are cached, because they never change. A missing schema is not cached, because its ID may be the next one that
+the registry assigns. A request is sent to one URL after the other until one responds. If each fails, or responds with
+5xx or 429, all are tried again. HttpClient limits the duration of a request and refuses redirects to other hosts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from kafkalog_spark.options import option, plain_text
 from kafkalog_spark.typed.registry.contexts import DEFAULT_CONTEXT, QualifiedSubject
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
 
-_CONTENT = "application/vnd.schemaregistry.v1+json"
-_TRIES, _PAUSE_S = 3, 0.5  # the pause grows by as much after each try
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_TRIES, _PAUSE_S = 3, 0.5  # the pause before a retry is _PAUSE_S times the number of tries before it
 _MAX_BYTES = 16 << 20
 _MAX_CACHED = 1000
 _NOT_FOUND = (404, 422)  # 422: the ID, subject or version is invalid
 
 
-def _urls(name: str, text: str) -> tuple[str, ...]:
+def _parse_urls(name: str, text: str) -> tuple[str, ...]:
     return tuple(url.strip() for url in text.split(",") if url.strip())
 
 
@@ -37,7 +37,7 @@ def _urls(name: str, text: str) -> tuple[str, ...]:
 class RegistryOptions:
     """Parsed options of the connection to a registry. The repr does not contain secrets."""
 
-    urls: tuple[str, ...] = option("schema.registry.url", _urls)
+    urls: tuple[str, ...] = option("schema.registry.url", _parse_urls)
     user_info: str | None = option("schema.registry.basic.auth.user.info", plain_text, secret=True)
     token: str | None = option("schema.registry.bearer.auth.token", plain_text, secret=True)
     ca: str | None = option("schema.registry.ssl.ca.location", plain_text)
@@ -50,15 +50,15 @@ class RegistryClient:
     """Client of one registry, which may have several URLs.
 
     Attributes:
-        described: The registry in messages.
+        described: Name of the registry in messages.
     """
 
     def __init__(self, options: RegistryOptions, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Create a client. It sends nothing yet.
+        """Create a client, without sending a request.
 
         Args:
             options: URLs, credentials and certificates.
-            sleep: Waits before a retry.
+            sleep: Wait a number of seconds, before a retry.
 
         Raises:
             OptionError: If a URL is invalid or a certificate cannot be read.
@@ -68,9 +68,9 @@ class RegistryClient:
                 raise OptionError(f"option 'schema.registry.url' has '{url}': expected http:// or https:// and a host")
         self._options, self._sleep = options, sleep
         tls = _tls(options) if any(url.startswith("https") for url in options.urls) else None
-        headers = {"Accept": f"{_CONTENT}, application/json", **_authorization(options)}
+        headers = {"Accept": f"{_CONTENT_TYPE}, application/json", **_authorization(options)}
         self._http = HttpClient(_MAX_BYTES, headers, tls)
-        self._cached: dict[str, RegisteredSchema] = {}
+        self._cache: dict[str, RegisteredSchema] = {}
         self.described = f"the schema registry {', '.join(map(_without_user, options.urls))}"
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
@@ -79,11 +79,11 @@ class RegistryClient:
         Raises:
             SchemaRegistryError: If the registry does not answer.
         """
-        path, wanted = f"/schemas/ids/{id_}", QualifiedSubject.of(subject)
-        found = self._schema(f"{path}?subject={quote(subject, safe='')}" if subject else path, id_, subject)
-        if found is None and wanted.name and wanted.context != DEFAULT_CONTEXT:
-            return self.by_id(id_, str(wanted._replace(name="")))
-        return found
+        path, qualified = f"/schemas/ids/{id_}", QualifiedSubject.of(subject)
+        schema = self._schema(f"{path}?subject={quote(subject, safe='')}" if subject else path, id_, subject)
+        if schema is None and qualified.name and qualified.context != DEFAULT_CONTEXT:
+            return self.by_id(id_, str(qualified._replace(name="")))
+        return schema
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
         """Return the schema with a GUID. Raises SchemaRegistryError if the registry does not answer."""
@@ -103,7 +103,7 @@ class RegistryClient:
         if version is not None:
             return self._schema(f"{path}{version}?deleted=true", None, subject)
         path += "latest"
-        self._cached.pop(path, None)  # the latest version changes
+        self._cache.pop(path, None)  # the latest version changes
         return self._schema(path, None, subject)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
@@ -131,8 +131,8 @@ class RegistryClient:
             id_: ID of the schema; None if the response contains it.
             subject: Subject of the schema if the response does not contain one.
         """
-        if path in self._cached:
-            return self._cached[path]
+        if path in self._cache:
+            return self._cache[path]
         response = self._json(path)
         if response is None:
             return None
@@ -140,14 +140,14 @@ class RegistryClient:
             schema = RegisteredSchema.of_json({"subject": subject, **response}, id_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaRegistryError(f"{self.described} answered {path} without a valid schema: {error}") from error
-        self._cached[path] = schema
-        if len(self._cached) > _MAX_CACHED:
-            del self._cached[next(iter(self._cached))]
+        self._cache[path] = schema
+        if len(self._cache) > _MAX_CACHED:
+            del self._cache[next(iter(self._cache))]
         return schema
 
     def _json(self, path: str, body: Any = None) -> Any:
         """Send a request, with retries; return the parsed response, or None if there is no such schema."""
-        last = ""
+        last_error = ""
         for attempt in range(_TRIES):
             if attempt:
                 self._sleep(_PAUSE_S * attempt)
@@ -155,16 +155,16 @@ class RegistryClient:
                 try:
                     return self._request(url.rstrip("/") + path, body)
                 except _Retriable as error:
-                    last = str(error)
+                    last_error = str(error)
         raise SchemaRegistryError(
-            f"{self.described} failed to answer {path}: {last}",
+            f"{self.described} failed to answer {path}: {last_error}",
             hint="check that the URL is correct and reachable from the driver and the executors",
         )
 
     def _request(self, url: str, body: Any) -> Any:
         try:
-            sent = () if body is None else (json.dumps(body).encode(), _CONTENT)
-            response = self._http.send(url, *sent)
+            content = () if body is None else (json.dumps(body).encode(), _CONTENT_TYPE)
+            response = self._http.send(url, *content)
         except OSError as error:
             raise _Retriable(str(error)) from error
         except ValueError as error:
@@ -188,7 +188,7 @@ class RegistryClient:
 
 
 class _Retriable(Exception):
-    """A retry, or another URL, may succeed."""
+    """A request failed that may succeed with another URL or later."""
 
 
 def _authorization(options: RegistryOptions) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Files with the schemas of a registry, for option `schema.registry.file`."""
+"""Parser of files with the schemas of a registry (option `schema.registry.file`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkalog_spark.typed.registry.schema_records import Record
 
 
 def listed_records(text: str, origin: str) -> list[Record]:
-    """Return the content of a file as records of a registry's topic.
+    """Return the schemas in a file as records of a registry's topic.
 
     Args:
         text: The response of a registry to `GET /schemas`, or one record of `_schemas` per line: {"key": ...,

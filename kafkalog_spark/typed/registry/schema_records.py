@@ -1,9 +1,9 @@
-"""Schemas from the records of a registry's own topic, `_schemas`. It is compacted: the last record of a key counts.
+"""Schemas from the records of a registry's own topic, `_schemas`, which is compacted: the last record of a key counts.
 
-Keys are JSON with a `keytype`. SCHEMA is a version of a subject: without a value it is deleted permanently, with
-`deleted` it is hidden from requests for the latest version. DELETE_SUBJECT deletes all versions up to one. CONFIG,
-MODE, NOOP, CONTEXT and CLEAR_SUBJECT do not describe schemas. A deleted schema is still found by its ID, as in a
-registry.
+Keys are JSON with a `keytype`. A record of type SCHEMA is a version of a subject. If its value is null, the version is
+deleted permanently; if the value has `deleted`, the version is not the latest one, but still found by its number and
+its ID. DELETE_SUBJECT does the same with all versions up to a number. The types CONFIG, MODE, NOOP, CONTEXT and
+CLEAR_SUBJECT do not describe schemas.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class SchemaRecords:
 
     Attributes:
         described: Where the records come from, for messages.
-        unused: One text, with the reason, for each record that is ignored, as in Confluent's registry
-            (`KafkaStoreReaderThread.doWork`).
+        ignored: For each record that is ignored its index and the reason. The same records are ignored by Confluent's
+            registry (`KafkaStoreReaderThread.doWork`).
     """
 
     def __init__(self, records: Iterable[Record], described: str) -> None:
@@ -40,10 +40,11 @@ class SchemaRecords:
             SchemaRegistryError: If there are records, but none has the form of a registry's records.
         """
         self.described = described
-        self.unused: list[str] = []
+        self.ignored: list[str] = []
         self._versions: dict[str, dict[int, RegisteredSchema]] = {}
         """The schemas of each subject, by version."""
         self._deleted: set[tuple[str, int]] = set()
+        """(subject, version) of the schemas that are deleted, but not permanently."""
         self._ids: dict[tuple[str, int], dict[str, RegisteredSchema]] = {}
         """The schemas of each context and ID, by subject."""
         count = 0
@@ -51,11 +52,11 @@ class SchemaRecords:
             try:
                 self._apply(json.loads(_checked_key(key)), None if value is None else json.loads(value))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                self.unused.append(f"record {count}: {type(error).__name__}: {error}")
+                self.ignored.append(f"record {count}: {type(error).__name__}: {error}")
             count += 1
-        if self.unused and len(self.unused) == count:
+        if self.ignored and len(self.ignored) == count:
             raise SchemaRegistryError(
-                f"{described} has no record of a schema registry; {self.unused[0]}",
+                f"{described} has no record of a schema registry; {self.ignored[0]}",
                 hint="the topic of a registry has JSON keys with a keytype",
             )
         self._contexts = sorted({context for context, _ in self._ids} - {DEFAULT_CONTEXT})
@@ -89,40 +90,40 @@ class SchemaRecords:
 
         The first registration of an ID counts (`KafkaStoreMessageHandler.validateUpdate`).
         """
-        for known in self._ids.get(_context_and_id(schema), {}).values():
-            if known.text != schema.text:
+        for other in self._ids.get(_context_and_id(schema), {}).values():
+            if other.text != schema.text:
                 raise ValueError(
                     f"version {schema.version} of {schema.subject} has id {schema.id}, which is version "
-                    f"{known.version} of {known.subject} already"
+                    f"{other.version} of {other.subject} already"
                 )
 
     def _remove(self, subject: str, version: int) -> None:
         self._deleted.discard((subject, version))
         schema = self._versions.get(subject, {}).pop(version, None)
         if schema is not None:
-            holders = self._ids[_context_and_id(schema)]
-            if holders.get(subject) is schema:
-                del holders[subject]
-            if not holders:
+            by_subject = self._ids[_context_and_id(schema)]
+            if by_subject.get(subject) is schema:
+                del by_subject[subject]
+            if not by_subject:
                 del self._ids[_context_and_id(schema)]
 
     def by_id(self, id_: int, subject: str = "") -> RegisteredSchema | None:
-        """Return the schema with an ID, found as in Confluent's registry (`getSchemaKeyUsingContexts`).
+        """Return the schema with an ID, like Confluent's registry (`getSchemaKeyUsingContexts`).
 
-        The subject's own schema is preferred. For a subject without a context, schemas of the same subject name in
-        other contexts follow, and last those of other subjects in the subject's context.
+        The first choice is the schema of the subject. If the subject has no context, the second is that of the subject
+        of the same name in another context. The last is that of any other subject in the same context.
 
         Args:
             id_: ID of the schema.
             subject: Subject of the values, or only a context.
         """
-        wanted = QualifiedSubject.of(subject)
-        others = self._contexts if wanted.name and wanted.context == DEFAULT_CONTEXT else []
-        for context in (wanted.context, *others):
-            found = self._ids.get((context, id_), {}).get(str(wanted._replace(context=context)))
-            if found is not None:
-                return found
-        return next(iter(self._ids.get((wanted.context, id_), {}).values()), None)
+        qualified = QualifiedSubject.of(subject)
+        others = self._contexts if qualified.name and qualified.context == DEFAULT_CONTEXT else []
+        for context in (qualified.context, *others):
+            schema = self._ids.get((context, id_), {}).get(str(qualified._replace(context=context)))
+            if schema is not None:
+                return schema
+        return next(iter(self._ids.get((qualified.context, id_), {}).values()), None)
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
         """Return the schema with a GUID."""
@@ -138,11 +139,11 @@ class SchemaRecords:
             subject: The subject.
             version: The version; None for the latest that is not deleted.
         """
-        wanted = QualifiedSubject.of(subject)
-        for context in (wanted.context, *(self._contexts if wanted.context == DEFAULT_CONTEXT else [])):
-            found = self._version_of(str(wanted._replace(context=context)), version)
-            if found is not None:
-                return found
+        qualified = QualifiedSubject.of(subject)
+        for context in (qualified.context, *(self._contexts if qualified.context == DEFAULT_CONTEXT else [])):
+            schema = self._version_of(str(qualified._replace(context=context)), version)
+            if schema is not None:
+                return schema
         return None
 
     def _version_of(self, subject: str, version: int | None) -> RegisteredSchema | None:

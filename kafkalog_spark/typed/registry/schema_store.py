@@ -1,4 +1,4 @@
-"""Options of a schema registry, and look-ups in the store of schemas that they select."""
+"""Options of a schema registry, and the store of schemas that they select."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, parse_fields, plain_text, specs_of
 from kafkalog_spark.typed import formats
-from kafkalog_spark.typed.registry.contexts import referenced_subject, subject_of_ids
+from kafkalog_spark.typed.registry.contexts import subject_of_ids
 from kafkalog_spark.typed.registry.registry_client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schema_listing import listed_records
 from kafkalog_spark.typed.registry.schema_records import Record, SchemaRecords
@@ -21,11 +21,9 @@ _log = logging.getLogger(__name__)
 
 TOPIC = "_schemas"  # the registry's default topic
 KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
-MAX_REFERENCES = 1000
-"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have some hundred."""
 SchemaStore = RegistryClient | SchemaRecords
-"""A source of schemas. A look-up returns None if there is no such schema, and raises SchemaRegistryError if that cannot
-be determined. `described` names the source in messages."""
+"""Source of schemas. A look-up returns None if there is no such schema, and raises SchemaRegistryError if the source
+cannot be reached. `described` names the source in messages."""
 
 
 def _version(name: str, text: str) -> int | None:
@@ -44,9 +42,9 @@ REGISTRY_OPTIONS = (
 
 
 def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-    """Return a format with its subject and the records of a file or topic.
+    """Return a format with its subject, and with the records of the file or topic that contains its schemas.
 
-    The subject is derived from the topic by TopicNameStrategy unless an option names it. There are no records if the
+    The subject is derived from the topic by TopicNameStrategy unless an option names it. Records are not read if the
     options have the URL of a registry.
 
     Args:
@@ -59,13 +57,13 @@ def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources)
     records: tuple[Record, ...] | None = None
     if "schema.registry.url" not in options:
         if "schema.registry.file" in options:
-            read: Iterable[Record] = _records_of_file(options["schema.registry.file"])
+            unchecked: Iterable[Record] = _records_of_file(options["schema.registry.file"])
         else:
-            read = sources.records(options.get("schema.registry.topic", TOPIC))
-        records = tuple((_utf8(key), _utf8(value)) for key, value in read)
+            unchecked = sources.records(options.get("schema.registry.topic", TOPIC))
+        records = tuple((_utf8(key), _utf8(value)) for key, value in unchecked)
     resolved = replace(format, options=options, schema_records=records)
     if records is not None:
-        _warn_of_unused(store_of(resolved))
+        _warn_of_ignored(store_of(resolved))
     return resolved
 
 
@@ -133,53 +131,20 @@ def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) ->
     return schema
 
 
-def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
-    """Return the schemas that a schema refers to, directly or not, by name.
-
-    Each comes after those that it refers to itself. Of two with the same name the first counts, as in Confluent's
-    `resolveReferences`.
-
-    Args:
-        schema: The schema.
-        store: Where the references are looked up.
-
-    Raises:
-        OptionError: If a reference does not exist, or there are more than MAX_REFERENCES.
-        SchemaRegistryError: If a reference cannot be looked up.
-    """
-    result: dict[str, RegisteredSchema] = {}
-    seen: set[str] = set()
-    stack = [("", schema, iter(schema.references))]
-    while stack:
-        name, current, left = stack[-1]
-        reference = next(left, None)
-        if reference is None:
-            stack.pop()
-            if stack:
-                result[name] = current
-        elif reference.name not in seen:
-            seen.add(reference.name)
-            subject = referenced_subject(reference.subject, current.subject)
-            found = store.by_version(subject, reference.version)
-            if found is None:
-                raise OptionError(
-                    f"schema {current.id} refers to version {reference.version} of {subject}, which "
-                    f"{store.described} does not have"
-                )
-            if len(seen) > MAX_REFERENCES:
-                raise OptionError(f"schema {schema.id} refers to more than {MAX_REFERENCES:,} others")
-            stack.append((reference.name, found, iter(found.references)))
-    return result
+def check_write_options(name: str, options: Mapping[str, str]) -> None:
+    """Raise OptionError if the options of a write with the format `name` lack a registry or a subject."""
+    if "schema.registry.url" not in options or "subject" not in options:
+        raise OptionError(f"to write {name}, options schema.registry.url and value.subject are needed")
 
 
-def _warn_of_unused(store: SchemaStore) -> None:
-    """Log one warning about the records of a registry's topic that are ignored."""
-    if isinstance(store, SchemaRecords) and store.unused:
+def _warn_of_ignored(store: SchemaStore) -> None:
+    """Log a warning if records of a registry's topic are ignored."""
+    if isinstance(store, SchemaRecords) and store.ignored:
         _log.warning(
             "%s: %d records are ignored, as in a registry. The first: %s",
             store.described,
-            len(store.unused),
-            store.unused[0],
+            len(store.ignored),
+            store.ignored[0],
         )
 
 

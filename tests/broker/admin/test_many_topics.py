@@ -17,7 +17,8 @@ from kafkalog_broker.admin import (
 )
 from kafkalog_broker.api.topics.create_topics import create_topics
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage import topic_registry, topic_registry_file
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -43,8 +44,8 @@ def broker(tmp_path):
 
 
 @pytest.fixture
-def writes(monkeypatch):
-    """The registry's writes, as the bytes."""
+def registry_writes(monkeypatch):
+    """The contents that the topic registry was written with."""
     written: list[bytes] = []
     really = atomic_file.replace_file
 
@@ -57,12 +58,12 @@ def writes(monkeypatch):
 
 
 @pytest.fixture
-def turns(monkeypatch):
-    """How often others had their turn, when each step takes long."""
+def turns_of_others(monkeypatch):
+    """Turns of another coroutine while each step takes long."""
     taken: list[int] = []
 
     class Short(topic_creation.TimeSlice):  # type: ignore[name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             taken.append(1)
@@ -94,31 +95,35 @@ def codes(answer):
     return [result.error_code for result in results]
 
 
-def test_request_for_many_topics_writes_the_registry_once(broker, writes, turns):
+def test_request_for_many_topics_writes_the_registry_once(broker, registry_writes, turns_of_others):
     names = [f"topic-{n}" for n in range(40)]
     assert set(codes(ask(broker, create(*map(new_topic, names))))) == {ErrorCode.none}
-    assert (len(writes), len(broker.topics), len(broker.logs.partitions())) == (1, 40, 40)
-    assert len(turns) >= 3 * 40
+    assert (len(registry_writes), len(broker.topics), len(broker.logs.partitions())) == (1, 40, 40)
+    assert len(turns_of_others) >= 3 * 40
     assert set(codes(ask(broker, more(*(total(name, 2) for name in names))))) == {ErrorCode.none}
-    assert (len(writes), len(broker.logs.partitions())) == (2, 80)
+    assert (len(registry_writes), len(broker.logs.partitions())) == (2, 80)
     changes = [change(TOPIC, name, ("retention.ms", SET, "5")) for name in names]
     assert set(codes(ask(broker, incremental(*changes)))) == {ErrorCode.none}
-    assert (len(writes), broker.log("topic-7", 1).config.retention_ms) == (3, 5)
-    del turns[:]
+    assert (len(registry_writes), broker.log("topic-7", 1).config.retention_ms) == (3, 5)
+    del turns_of_others[:]
     assert set(codes(ask(broker, delete(*names)))) == {ErrorCode.none}
-    assert len(turns) >= 2 * 40
-    assert (len(writes), len(broker.topics), broker.logs.partitions()) == (5, 0, [])  # gone, and their directories too
+    assert len(turns_of_others) >= 2 * 40
+    assert (len(registry_writes), len(broker.topics), broker.logs.partitions()) == (
+        5,
+        0,
+        [],
+    )  # gone, and their directories too
     assert broker.topics.deleted == frozenset()
     assert sorted(broker.groups.deleted_topics) == sorted(names)
 
 
-def test_others_are_served_while_a_broker_property_changes_all_topics(broker, turns):
-    """Each topic's configuration is made anew, once before to see that it can be, 0.1 s for 2,000 topics."""
+def test_change_of_a_broker_property_yields_to_other_requests_between_topics(broker, turns_of_others):
+    """Each topic's configuration is rebuilt twice: once to validate it, once to apply it."""
     names = [f"topic-{n}" for n in range(48)]
     ask(broker, create(*(new_topic(name, configs={"segment.ms": str(n + 1)}) for n, name in enumerate(names))))
-    del turns[:]
+    del turns_of_others[:]
     assert codes(ask(broker, incremental(change(BROKER, "", ("log.retention.ms", SET, "5"))))) == [ErrorCode.none]
-    assert len(turns) == 1 + 48 + 48
+    assert len(turns_of_others) == 1 + 48 + 48
     assert {broker.log(name, 0).config.retention_ms for name in names} == {5}
     assert broker.log("topic-9", 0).config.segment_ms == 10
 
@@ -140,7 +145,7 @@ def test_unchanged_lines_of_the_registry_are_not_formatted_again(broker, monkeyp
 
 @pytest.mark.parametrize("step", ["create", "validate", "delete", "more", "configs"])
 def test_number_of_name_comparisons_is_linear(broker, monkeypatch, step):
-    """10,000 names took 2.4 s: each was counted in the list of all."""
+    """Counting each name in the list of all names would be quadratic."""
     names = [Name(f"topic-{n}") for n in range(300)]
     key, versions, values = {
         "create": create(*(new_topic(name, 0) for name in names)),

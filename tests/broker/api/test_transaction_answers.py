@@ -106,5 +106,5 @@ def test_log_files_have_the_same_content_as_those_of_kafka(conversation, name):
     assert conversation["files"][name] == KAFKAS["files"][name]
 
 
-def test_there_are_no_other_log_files(conversation):
+def test_log_directory_has_only_the_recorded_files(conversation):
     assert sorted(conversation["files"]) == sorted(KAFKAS["files"])

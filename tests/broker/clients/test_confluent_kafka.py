@@ -1,4 +1,4 @@
-"""librdkafka's clients against the broker: what they send is what they get back."""
+"""librdkafka's producer, consumer and admin client against the broker."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def consumed(
 @pytest.mark.parametrize(
     ("codec", "idempotent"), [("none", False), *((codec, True) for codec in ("none", "gzip", "snappy", "lz4", "zstd"))]
 )
-def test_records_come_back_as_they_were_sent(broker: RunningBroker, codec: str, idempotent: bool) -> None:
+def test_consumer_gets_records_as_they_were_produced(broker: RunningBroker, codec: str, idempotent: bool) -> None:
     topic = f"codec-{codec}-{idempotent}".lower()
     records: list[dict[str, Any]] = [
         {
@@ -82,13 +82,13 @@ def test_records_come_back_as_they_were_sent(broker: RunningBroker, codec: str, 
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_kind_of_acknowledgement(broker: RunningBroker, acks: str) -> None:
+def test_producer_with_each_acks_setting_gets_delivery_reports(broker: RunningBroker, acks: str) -> None:
     topic = f"acks-{acks}"
     produced(broker, topic, [{"value": b"%d" % n, "partition": 0} for n in range(100)], acks=acks)
     assert [message.value() for message in consumed(broker, topic, 100)] == [b"%d" % n for n in range(100)]
 
 
-def test_a_record_of_nearly_a_megabyte_fits_and_a_larger_one_is_refused(broker: RunningBroker) -> None:
+def test_record_above_the_size_limit_is_refused(broker: RunningBroker) -> None:
     value = b"x" * 990_000  # librdkafka counts some bytes of its own
     produced(broker, "large", [{"value": value, "partition": 0}])
     assert consumed(broker, "large", 1)[0].value() == value
@@ -99,7 +99,7 @@ def test_a_record_of_nearly_a_megabyte_fits_and_a_larger_one_is_refused(broker: 
     assert errors == ["MSG_SIZE_TOO_LARGE"]
 
 
-def test_a_consumer_waits_for_records_that_come_later(broker: RunningBroker) -> None:
+def test_consumer_at_log_end_gets_records_produced_later(broker: RunningBroker) -> None:
     produced(broker, "later", [{"value": b"first", "partition": 0}])
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "later", "fetch.wait.max.ms": 5000})
     consumer.assign([TopicPartition("later", 0, 0)])
@@ -113,7 +113,7 @@ def test_a_consumer_waits_for_records_that_come_later(broker: RunningBroker) -> 
     consumer.close()
 
 
-def test_offsets_for_times_and_watermarks(broker: RunningBroker) -> None:
+def test_consumer_gets_offsets_for_times_and_watermarks(broker: RunningBroker) -> None:
     produced(broker, "times", [{"value": b"", "partition": 0, "timestamp": 1000 * (n + 1)} for n in range(50)])
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "times"})
     asked = [TopicPartition("times", 0, when) for when in (1, 20_000, 20_001)]
@@ -124,7 +124,7 @@ def test_offsets_for_times_and_watermarks(broker: RunningBroker) -> None:
     consumer.close()
 
 
-def test_an_offset_behind_the_log_is_out_of_range(broker: RunningBroker) -> None:
+def test_fetch_beyond_the_log_end_is_out_of_range(broker: RunningBroker) -> None:
     produced(broker, "range", [{"value": b"", "partition": 0}])
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "range", "auto.offset.reset": "error"})
     consumer.assign([TopicPartition("range", 0, 5)])
@@ -134,7 +134,7 @@ def test_an_offset_behind_the_log_is_out_of_range(broker: RunningBroker) -> None
     consumer.close()
 
 
-def test_a_group_goes_on_where_it_committed(broker: RunningBroker) -> None:
+def test_group_resumes_at_its_committed_offset(broker: RunningBroker) -> None:
     produced(broker, "group", [{"value": b"%d" % n, "partition": n % 2} for n in range(100)])
     conf = {
         "bootstrap.servers": broker.bootstrap,
@@ -156,7 +156,7 @@ def test_a_group_goes_on_where_it_committed(broker: RunningBroker) -> None:
     assert sorted(values, key=int) == [b"%d" % n for n in range(100)]
 
 
-def test_two_members_share_the_partitions(broker: RunningBroker) -> None:
+def test_two_members_of_a_group_share_the_partitions(broker: RunningBroker) -> None:
     produced(broker, "shared", [{"value": b"", "partition": n % 2} for n in range(10)])
     conf = {"bootstrap.servers": broker.bootstrap, "group.id": "sharing", "auto.offset.reset": "earliest"}
     consumers = [Consumer(conf) for _ in range(2)]
@@ -172,7 +172,7 @@ def test_two_members_share_the_partitions(broker: RunningBroker) -> None:
         consumer.close()
 
 
-def test_admin_creates_describes_alters_grows_and_deletes_a_topic(broker: RunningBroker) -> None:
+def test_admin_client_creates_describes_alters_enlarges_and_deletes_a_topic(broker: RunningBroker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     new = NewTopic("administered", 3, 1, config={"retention.ms": "1000000"})
     admin.create_topics([new])["administered"].result(SECONDS)
@@ -205,7 +205,7 @@ def test_groups_are_listed_described_and_deleted(broker: RunningBroker) -> None:
     assert "watched" not in [listed.group_id for listed in admin.list_consumer_groups().result(SECONDS).valid]
 
 
-def test_deleted_records_are_gone(broker: RunningBroker) -> None:
+def test_deleted_records_are_not_fetched(broker: RunningBroker) -> None:
     produced(broker, "shortened", [{"value": b"%d" % n, "partition": 0} for n in range(10)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     partition = TopicPartition("shortened", 0, 4)

@@ -61,7 +61,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 class Member(threading.Thread):
-    """A consumer in a thread of its own, which commits what it has processed. `owned`: its partitions, by topic,
+    """A consumer in its own thread that commits the records it has processed. `owned`: its partitions, by topic,
     a set of its own after each change, as others look at it. `records`: values, in the order in which they came."""
 
     def __init__(self, broker: RunningBroker, group: str, topic: str, protocol: dict[str, Any], **conf: Any) -> None:
@@ -113,13 +113,13 @@ def until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
 
 
 def shared(members: list[Member], partitions: int) -> bool:
-    """Every partition has one owner, and nobody has none."""
+    """Return whether every partition has exactly one owner and every member has a partition."""
     owned = [one for member in members for one in member.owned]
     return len(owned) == len(set(owned)) == partitions and all(member.owned for member in members)
 
 
 class Traffic:
-    """Numbered records into all partitions of a topic, and what members have made of them."""
+    """Producer of numbered records for all partitions of a topic, with checks of what the members processed."""
 
     def __init__(self, broker: RunningBroker, topic: str, partitions: int, group: str) -> None:
         self._topic, self._partitions = topic, partitions
@@ -139,7 +139,7 @@ class Traffic:
         assert self._producer.flush(SECONDS) == 0
 
     def check_committed(self) -> None:
-        """No committed offset has moved back."""
+        """Assert that no committed offset has decreased."""
         wanted = ConsumerGroupTopicPartitions(
             self._group, [TopicPartition(self._topic, partition) for partition in range(self._partitions)]
         )
@@ -153,14 +153,14 @@ class Traffic:
 
 
 def shorten_sessions(broker: RunningBroker, group: str) -> None:
-    """Of a group in which somebody crashes: the others wait for the end of its session."""
+    """Shorten the session timeout, so that a crashed member is removed from its group soon."""
     short = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "8000"}
     resource = {"resource_type": 32, "resource_name": group, "configs": [short]}
     answer = broker.ask(request_entity(44, 1, {"resources": [resource], "validate_only": False}, {}))
     assert not answer.responses[0].error_code, answer
 
 
-def test_members_join_leave_and_crash(broker: RunningBroker) -> None:
+def test_partitions_of_members_that_leave_or_crash_are_reassigned(broker: RunningBroker) -> None:
     shorten_sessions(broker, "comings")
     traffic = Traffic(broker, "comings", 6, "comings")
     traffic.send(5)
@@ -199,7 +199,7 @@ def test_members_join_leave_and_crash(broker: RunningBroker) -> None:
         assert [m.errors for m in everybody] == [[]] * len(everybody)
 
 
-def test_a_static_member_that_returns_finds_its_partitions(broker: RunningBroker) -> None:
+def test_static_member_that_returns_keeps_its_partitions(broker: RunningBroker) -> None:
     traffic = Traffic(broker, "statics", 4, "statics")
     with ExitStack() as stack:
         members = [Member(broker, "statics", "statics", NEW, **{"group.instance.id": f"i{n}"}) for n in range(2)]
@@ -215,7 +215,7 @@ def test_a_static_member_that_returns_finds_its_partitions(broker: RunningBroker
         until(lambda: traffic.all_processed([members[1], again]), lambda: len(traffic.sent))
 
 
-def test_a_regular_expression_is_resolved_by_the_broker(broker: RunningBroker) -> None:
+def test_subscription_by_regular_expression_is_resolved_by_the_broker(broker: RunningBroker) -> None:
     first = Traffic(broker, "events-one", 2, "expressions")
     Traffic(broker, "other-events", 1, "expressions")
     member = Member(broker, "expressions", "^events-.*", NEW)
@@ -228,7 +228,7 @@ def test_a_regular_expression_is_resolved_by_the_broker(broker: RunningBroker) -
 
 
 @pytest.mark.parametrize("forth", [True, False], ids=["to the consumer protocol", "and back"])
-def test_a_group_changes_its_protocol_while_it_reads(broker: RunningBroker, forth: bool) -> None:
+def test_group_changes_its_protocol_during_consumption(broker: RunningBroker, forth: bool) -> None:
     name = "forth" if forth else "back"
     before, after = (CLASSIC, NEW) if forth else (NEW, CLASSIC)
     traffic = Traffic(broker, name, 6, name)
@@ -260,7 +260,7 @@ def test_a_group_changes_its_protocol_while_it_reads(broker: RunningBroker, fort
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_rolling_restart_of_twenty_members_over_a_hundred_partitions(broker: RunningBroker) -> None:
+def test_rolling_restart_of_twenty_members_keeps_one_owner_for_each_partition(broker: RunningBroker) -> None:
     traffic = Traffic(broker, "rolling", 100, "rolling")
     with ExitStack() as stack:
         everybody: list[Member] = []

@@ -47,7 +47,7 @@ def records(log_dir: Path, topic: str, *, read_committed: bool = True) -> list[b
 
 
 def check_copies(log_dir: Path, fed: int) -> dict[str, int]:
-    """Nothing twice, and nothing that was never fed; how many copies there are in each topic."""
+    """Assert that each copy is of an input record and exists once; return the number of copies in each topic."""
     counts = {}
     for topic in GROUPS:
         found = [int(value) for value in records(log_dir, topic)]
@@ -123,7 +123,7 @@ def copied_under_crashes(directory: Path, more: int, rounds: int, seed: int) -> 
 
 
 def check_committed(bootstrap: str, fed: int) -> None:
-    """The groups have read everything."""
+    """Assert that the committed offsets of the groups are at the end of the input."""
     for group in GROUPS.values():
         reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
         committed = reader.committed([TopicPartition(INPUTS, number) for number in range(PARTITIONS)], WAIT)

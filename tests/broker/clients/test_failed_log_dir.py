@@ -45,7 +45,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def make_full(path: Path) -> None:
-    """Take what room is left."""
+    """Fill the disk."""
     with (path / "ballast").open("wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             try:
@@ -68,7 +68,7 @@ def produce(broker: RunningBroker, topic: str, size: int = 60_000) -> ErrorCode:
 
 
 @pytest.mark.parametrize("how", ["full", "read-only"])
-def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, small_disk: Path, how: str) -> None:
+def test_failed_disk_takes_only_its_partitions_offline(tmp_path: Path, small_disk: Path, how: str) -> None:
     large, small = tmp_path / "large", small_disk / "logs"
     broker = RunningBroker(tmp_path / "broker", {"log.dirs": f"{large},{small}"})
     with broker:
@@ -115,7 +115,7 @@ def test_a_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path, sma
             assert dirs.partition(topic, 0).log_end_offset >= acknowledged[topic]
 
 
-def test_a_broker_whose_only_disk_is_full_ends_with_status_1(tmp_path: Path, small_disk: Path) -> None:
+def test_broker_with_its_only_disk_full_exits_with_status_1(tmp_path: Path, small_disk: Path) -> None:
     broker = RunningBroker(tmp_path / "broker", {"log.dirs": small_disk / "logs"})
     with broker:
         broker.create_topic("t")

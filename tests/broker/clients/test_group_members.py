@@ -100,7 +100,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def share(*members: Member) -> bool:
-    """Whether these members own all partitions, each of them one, and each as many as the others, give or take one."""
+    """Return whether these members own each partition once, and their numbers of partitions differ by one at most."""
     owned = [set(member.owned) for member in members]
     sizes = [len(partitions) for partitions in owned]
     return sum(sizes) == PARTITIONS == len(set.union(*owned)) and max(sizes) - min(sizes) <= 1
@@ -131,7 +131,7 @@ def values_of(*members: Member) -> list[bytes]:
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_members_join_leave_and_crash(broker: RunningBroker, strategy: str) -> None:
+def test_partitions_of_members_that_leave_or_crash_are_reassigned(broker: RunningBroker, strategy: str) -> None:
     topic = group = f"members-{strategy}"
     create_topic(broker, topic)
     conf = {"partition.assignment.strategy": strategy}
@@ -174,7 +174,7 @@ def test_members_join_leave_and_crash(broker: RunningBroker, strategy: str) -> N
         assert [member.errors for member in (*members, leaving)] == [[], [], []]
 
 
-def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -> None:
+def test_static_member_that_returns_triggers_no_rebalance(broker: RunningBroker) -> None:
     create_topic(broker, "static")
     with ExitStack() as cleanup:
         members = [Member(broker, "static", "static", **{"group.instance.id": name}) for name in ("a", "b")]
@@ -190,7 +190,7 @@ def test_a_static_member_comes_back_without_a_rebalance(broker: RunningBroker) -
         assert (members[1].given, members[1].taken) == (given, taken), "the other member has not noticed"
 
 
-def test_a_second_static_member_of_one_name_fences_the_first(broker: RunningBroker) -> None:
+def test_second_member_with_the_same_group_instance_id_fences_the_first(broker: RunningBroker) -> None:
     create_topic(broker, "fenced")
     with ExitStack() as cleanup:
         first = Member(broker, "fenced", "fenced", **{"group.instance.id": "a"})

@@ -28,7 +28,9 @@ RECORDS = [(b"key %d" % n if n % 3 else None, b"value %d" % n) for n in range(CO
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10)], ids=str)
-def test_kafka_python(broker: RunningBroker, version: tuple[int, ...], codec: str | None) -> None:
+def test_kafka_python_configured_as_an_old_client_produces_and_consumes(
+    broker: RunningBroker, version: tuple[int, ...], codec: str | None
+) -> None:
     topic = f"python-{'.'.join(map(str, version))}-{codec}"
     has_times = version >= (0, 10)
     settings: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "api_version": version}
@@ -63,7 +65,9 @@ def test_kafka_python(broker: RunningBroker, version: tuple[int, ...], codec: st
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", ["0.8.2", "0.9.0"])
-def test_librdkafka(broker: RunningBroker, version: str, codec: str) -> None:
+def test_librdkafka_configured_as_an_old_client_produces_and_consumes(
+    broker: RunningBroker, version: str, codec: str
+) -> None:
     topic = f"librdkafka-{version}-{codec}"
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap,

@@ -42,7 +42,7 @@ def sent_records() -> list[dict[str, Any]]:
 
 
 def as_sent(records: Any) -> list[dict[str, Any]]:
-    """What a consumer got, as `sent_records` has it."""
+    """Return a consumed record in the form of `sent_records`."""
     return [
         {"key": one.key, "value": one.value, "headers": list(one.headers), "timestamp_ms": one.timestamp}
         for one in records
@@ -50,7 +50,7 @@ def as_sent(records: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_kafka_python_gets_what_it_sent_in_a_group_and_from_a_time_on(broker: RunningBroker, codec: str | None) -> None:
+def test_kafka_python_consumes_in_a_group_and_from_a_timestamp(broker: RunningBroker, codec: str | None) -> None:
     topic = f"kafka-python-{codec}"
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=5)
     records = sent_records()
@@ -78,7 +78,7 @@ def test_kafka_python_gets_what_it_sent_in_a_group_and_from_a_time_on(broker: Ru
     consumer.close()
 
 
-def test_kafka_pythons_admin_client_changes_and_describes(broker: RunningBroker) -> None:
+def test_kafka_python_admin_client_alters_and_describes(broker: RunningBroker) -> None:
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     admin.create_topics([NewTopic("by-kafka-python", 2, 1, topic_configs={"retention.ms": "123456"})])
     admin.create_partitions({"by-kafka-python": NewPartitions(4)})
@@ -104,7 +104,7 @@ def test_kafka_pythons_admin_client_changes_and_describes(broker: RunningBroker)
 
 
 @pytest.mark.parametrize(("idempotent", "codec"), [(False, None), *((True, codec) for codec in CODECS)])
-def test_aiokafka_gets_what_it_sent_in_a_group_and_from_a_time_on(
+def test_aiokafka_consumes_in_a_group_and_from_a_timestamp(
     broker: RunningBroker, codec: str | None, idempotent: bool
 ) -> None:
     topic = f"aiokafka-{codec}-{idempotent}".lower()
@@ -132,7 +132,7 @@ def test_aiokafka_gets_what_it_sent_in_a_group_and_from_a_time_on(
     asyncio.run(go())
 
 
-def test_aiokafka_members_share_partitions_and_take_over_those_of_one_that_leaves(broker: RunningBroker) -> None:
+def test_partitions_of_an_aiokafka_member_that_leaves_are_reassigned(broker: RunningBroker) -> None:
     async def go() -> None:
         def member() -> Any:
             return aiokafka.AIOKafkaConsumer(

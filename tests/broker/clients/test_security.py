@@ -1,4 +1,4 @@
-"""Who gets in: three clients with each kind of security and mechanism that they have (docs/security.md has the table).
+"""Three clients with each security protocol and SASL mechanism that they support (the table is in docs/security.md).
 
 Each cell produces, consumes in a group and is refused with a wrong password; confluent-kafka also has transactions and
 sessions that are renewed while it produces.
@@ -57,7 +57,7 @@ class Cell:
         return {"bootstrap.servers": self.broker.bootstrap, "log_level": 0, **own, **changed}
 
     def python(self, user: str | None = None, password: str | None = None, *, aio: bool = False) -> dict[str, Any]:
-        """The words of kafka-python and aiokafka. password: another one, and a token that is none."""
+        """The settings of kafka-python and aiokafka. password: another one, and a token that is none."""
         Provider = AioProvider if aio else PythonProvider
         own = self.broker.client(user, self.mechanism)
         found: dict[str, Any] = {
@@ -96,7 +96,7 @@ class AioProvider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc, nam
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, RunningBroker]]:
-    """Started when they are asked for."""
+    """Brokers by security, each started at its first use."""
     running: dict[str, Any] = {}
 
     class Brokers(dict[str, RunningBroker]):
@@ -136,7 +136,7 @@ def consumed(cell: Cell, group: str, wanted: int, **changed: str) -> list[bytes]
         consumer.close()
 
 
-def test_confluent_kafka_and_its_transactions(cell: Cell) -> None:
+def test_confluent_kafka_produces_consumes_and_commits_transactions(cell: Cell) -> None:
     before = consumed(cell, "before", 0)
     assert before == []
     producer = Producer(cell.librdkafka(**{"transactional.id": "one"}))
@@ -152,7 +152,7 @@ def test_confluent_kafka_and_its_transactions(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
-def test_confluent_kafka_is_refused(cell: Cell) -> None:
+def test_confluent_kafka_with_wrong_credentials_is_refused(cell: Cell) -> None:
     changed: list[dict[str, Any]] = [{"ssl.certificate.pem": "", "ssl.key.pem": ""}]
     if cell.mechanism:
         changed = [{"sasl.password": "x"}, {"sasl.username": "carol"}]
@@ -169,7 +169,7 @@ def test_confluent_kafka_is_refused(cell: Cell) -> None:
         assert "secret" not in cell.broker.log()
 
 
-def test_kafka_python(cell: Cell) -> None:
+def test_kafka_python_produces_and_consumes(cell: Cell) -> None:
     producer = kafka.KafkaProducer(**cell.python(), acks="all")
     sent = [producer.send(cell.topic, b"python " + value) for value in VALUES]
     producer.flush(WAIT)
@@ -193,7 +193,7 @@ def test_kafka_python(cell: Cell) -> None:
 
 
 def refused(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
-    """A wrong password or token, or no certificate where one is asked for."""
+    """Return settings with a wrong password or token, or without the required client certificate."""
     if cell.mechanism:
         return cell.python(password="x", aio=aio)
     assert cell.broker.security is not None
@@ -202,14 +202,14 @@ def refused(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
-def test_kafka_python_is_refused(cell: Cell) -> None:
+def test_kafka_python_with_wrong_credentials_is_refused(cell: Cell) -> None:
     with pytest.raises(kafka.errors.KafkaError):
         kafka.KafkaProducer(**refused(cell), bootstrap_timeout_ms=2000).close()
 
 
 @pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # aiokafka leaves the one that was refused
-def test_aiokafka_is_refused(cell: Cell) -> None:
+def test_aiokafka_with_wrong_credentials_is_refused(cell: Cell) -> None:
     async def test() -> None:
         producer = aiokafka.AIOKafkaProducer(**refused(cell, aio=True))
         try:
@@ -222,7 +222,7 @@ def test_aiokafka_is_refused(cell: Cell) -> None:
     gc.collect()  # what it left is not to be found during another test
 
 
-def test_aiokafka(cell: Cell) -> None:
+def test_aiokafka_produces_and_consumes(cell: Cell) -> None:
     async def test() -> list[bytes]:
         async with aiokafka.AIOKafkaProducer(
             **cell.python("bob" if cell.kind != "SSL" else None, aio=True)
@@ -247,7 +247,7 @@ def committed(cell: Cell, group: str, start: bytes) -> list[bytes]:
     return [value for value in found if value.startswith(start)]
 
 
-def test_transactions_of_kafka_python(cell: Cell) -> None:
+def test_kafka_python_commits_transactions(cell: Cell) -> None:
     producer = kafka.KafkaProducer(**cell.python(), transactional_id="kafka-python")
     producer.init_transactions()
     for value, ends in ((b"ptx kept", producer.commit_transaction), (b"ptx dropped", producer.abort_transaction)):
@@ -258,7 +258,7 @@ def test_transactions_of_kafka_python(cell: Cell) -> None:
     assert committed(cell, "after kafka-python", b"ptx") == [b"ptx kept"]
 
 
-def test_transactions_of_aiokafka(cell: Cell) -> None:
+def test_aiokafka_commits_transactions(cell: Cell) -> None:
     async def test() -> None:
         async with aiokafka.AIOKafkaProducer(**cell.python(aio=True), transactional_id="aiokafka") as producer:
             async with producer.transaction():
@@ -271,8 +271,8 @@ def test_transactions_of_aiokafka(cell: Cell) -> None:
     assert committed(cell, "after aiokafka", b"atx") == [b"atx kept"]
 
 
-def unknown(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
-    """Somebody who is not there; of tokens, one of another issuer."""
+def with_unknown_user(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
+    """Return the cell with a user that does not exist or, for OAUTHBEARER, with a token of another issuer."""
     found = cell.python(aio=aio)
     if cell.mechanism == "OAUTHBEARER":
         provider = AioProvider if aio else PythonProvider
@@ -293,8 +293,8 @@ def with_an_expired_certificate(broker: RunningBroker) -> tuple[Issued, ssl.SSLC
 
 @pytest.mark.parametrize("cell", [one for one in CELLS if one[0] != "SSL"], indirect=True, ids="-".join)
 @pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # aiokafka leaves the one that was refused
-def test_unknown_users_and_expired_certificates(cell: Cell) -> None:
-    settings, aio = unknown(cell), unknown(cell, aio=True)
+def test_unknown_users_and_expired_certificates_are_refused(cell: Cell) -> None:
+    settings, aio = with_unknown_user(cell), with_unknown_user(cell, aio=True)
     if not cell.mechanism:
         issued, context = with_an_expired_certificate(cell.broker)
         settings = aio = {**cell.python(), "ssl_context": context}
@@ -337,7 +337,7 @@ def with_sessions(traffic: Callable[[RunningBroker, float], list[Any]]) -> None:
 
 
 @pytest.mark.parametrize("mechanism", SASL)
-def test_sessions_are_renewed_in_the_middle_of_traffic(mechanism: str) -> None:
+def test_confluent_kafka_reauthenticates_while_it_produces(mechanism: str) -> None:
     """The producer goes on over the end of its session without an error (KIP-368)."""
 
     def traffic(broker: RunningBroker, seconds: float) -> list[Any]:
@@ -354,7 +354,7 @@ def test_sessions_are_renewed_in_the_middle_of_traffic(mechanism: str) -> None:
     with_sessions(traffic)
 
 
-def test_sessions_of_kafka_python_are_renewed() -> None:
+def test_kafka_python_reauthenticates_while_it_produces() -> None:
     """As above. (aiokafka does not renew them: it connects again.)"""
 
     def traffic(broker: RunningBroker, seconds: float) -> list[Any]:

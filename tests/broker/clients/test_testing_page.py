@@ -21,5 +21,5 @@ for number, example in enumerate(EXAMPLES):
 exec(compile(FILE.read_text(encoding="utf-8"), str(FILE), "exec"), globals())
 
 
-def test_there_are_five_examples_at_least() -> None:
+def test_page_has_at_least_five_examples() -> None:
     assert sum(name.startswith("test_") for name in globals()) >= 7

@@ -44,8 +44,8 @@ def consumer(broker: RunningBroker, group: str, isolation: str = "read_committed
     )  # fmt: skip
 
 
-def everything(broker: RunningBroker, topic: str, isolation_level: str = "read_committed", partitions: int = 2):
-    """What a consumer sees up to the end that its isolation level lets it see: (partition, value) by offset."""
+def consume_to_the_end(broker: RunningBroker, topic: str, isolation_level: str = "read_committed", partitions: int = 2):
+    """Consume up to the end for the isolation level; return (partition, value) by offset."""
     reader = consumer(broker, f"all of {topic}", isolation_level, **{"fetch.wait.max.ms": 10})
     reader.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[tuple[int, int, bytes]] = []
@@ -64,7 +64,7 @@ def everything(broker: RunningBroker, topic: str, isolation_level: str = "read_c
     return [(partition, value) for partition, _, value in sorted(found)]
 
 
-def test_committed_records_are_seen_and_aborted_ones_are_not(broker: RunningBroker) -> None:
+def test_read_committed_consumer_gets_committed_records_only(broker: RunningBroker) -> None:
     one = producer(broker, "commit-and-abort")
     for number in range(20):
         one.begin_transaction()
@@ -76,11 +76,11 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(broker: RunningBrok
             one.flush(WAIT)  # else librdkafka purges what it has not sent, and nothing is aborted
             one.abort_transaction(WAIT)
     kept = [b"%d" % number for number in range(20) if number % 3]
-    assert everything(broker, "visible") == [(partition, value) for partition in (0, 1) for value in kept]
-    assert len(everything(broker, "visible", "read_uncommitted")) == 40
+    assert consume_to_the_end(broker, "visible") == [(partition, value) for partition in (0, 1) for value in kept]
+    assert len(consume_to_the_end(broker, "visible", "read_uncommitted")) == 40
 
 
-def test_nothing_behind_an_open_transaction_is_seen_until_it_ends(broker: RunningBroker) -> None:
+def test_read_committed_consumer_stops_at_an_open_transaction(broker: RunningBroker) -> None:
     slow, quick = producer(broker, "slow"), producer(broker, "quick")
     slow.begin_transaction()
     slow.produce("open", b"slow", partition=0)
@@ -88,12 +88,12 @@ def test_nothing_behind_an_open_transaction_is_seen_until_it_ends(broker: Runnin
     quick.begin_transaction()
     quick.produce("open", b"quick", partition=0)
     quick.commit_transaction(WAIT)
-    assert everything(broker, "open", partitions=1) == []
+    assert consume_to_the_end(broker, "open", partitions=1) == []
     slow.commit_transaction(WAIT)
-    assert everything(broker, "open", partitions=1) == [(0, b"slow"), (0, b"quick")]
+    assert consume_to_the_end(broker, "open", partitions=1) == [(0, b"slow"), (0, b"quick")]
 
 
-def test_a_second_producer_fences_the_first(broker: RunningBroker) -> None:
+def test_second_producer_with_the_same_transactional_id_fences_the_first(broker: RunningBroker) -> None:
     zombie = producer(broker, "fenced")
     zombie.begin_transaction()
     zombie.produce("fencing", b"zombie", partition=0)
@@ -106,10 +106,10 @@ def test_a_second_producer_fences_the_first(broker: RunningBroker) -> None:
     with pytest.raises(KafkaException) as caught:
         zombie.commit_transaction(WAIT)
     assert caught.value.args[0].fatal()
-    assert everything(broker, "fencing", partitions=1) == [(0, b"fresh")]
+    assert consume_to_the_end(broker, "fencing", partitions=1) == [(0, b"fresh")]
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(broker: RunningBroker) -> None:
+def test_transaction_beyond_its_timeout_is_aborted(broker: RunningBroker) -> None:
     late = producer(broker, "late", **{"transaction.timeout.ms": 1000})
     late.begin_transaction()
     late.produce("timeouts", b"late", partition=0)
@@ -119,18 +119,18 @@ def test_a_transaction_that_takes_too_long_is_aborted(broker: RunningBroker) -> 
     other.produce("timeouts", b"in time", partition=0)
     other.commit_transaction(WAIT)
     end = time.monotonic() + WAIT
-    while everything(broker, "timeouts", partitions=1) != [(0, b"in time")]:
+    while consume_to_the_end(broker, "timeouts", partitions=1) != [(0, b"in time")]:
         assert time.monotonic() < end
     with pytest.raises(KafkaException):
         late.commit_transaction(WAIT)
 
 
-def test_the_longest_timeout_is_the_brokers(broker: RunningBroker) -> None:
+def test_timeout_above_transaction_max_timeout_ms_is_refused(broker: RunningBroker) -> None:
     with pytest.raises(KafkaException, match="INVALID_TRANSACTION_TIMEOUT"):
         producer(broker, "patient", **{"transaction.timeout.ms": 900_001})
 
 
-def test_records_are_copied_from_topic_to_topic_exactly_once(broker: RunningBroker) -> None:
+def test_consume_transform_produce_copies_records_exactly_once(broker: RunningBroker) -> None:
     feeder = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(300):
         feeder.produce("inputs", b"%d" % number, partition=number % 2)
@@ -159,13 +159,13 @@ def test_records_are_copied_from_topic_to_topic_exactly_once(broker: RunningBrok
             writer.commit_transaction(WAIT)
             copied += len(messages)
         reader.close()
-    found = everything(broker, "outputs")
+    found = consume_to_the_end(broker, "outputs")
     assert sorted(int(value) for _, value in found) == list(range(300))
     committed = consumer(broker, "copiers").committed([TopicPartition("inputs", n) for n in (0, 1)], WAIT)
     assert [partition.offset for partition in committed] == [150, 150]
 
 
-def test_offsets_of_an_aborted_transaction_do_not_count(broker: RunningBroker) -> None:
+def test_offsets_of_an_aborted_transaction_are_not_committed(broker: RunningBroker) -> None:
     broker.create_topic("source", 1)
     reader = consumer(broker, "aborters")
     reader.assign([TopicPartition("source", 0, 0)])
@@ -178,7 +178,7 @@ def test_offsets_of_an_aborted_transaction_do_not_count(broker: RunningBroker) -
     reader.close()
 
 
-def test_transactions_go_on_after_kill_9(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_transactions_continue_after_kill_9(tmp_path) -> None:  # type: ignore[no-untyped-def]
     broker = RunningBroker(tmp_path / "data", {"num.partitions": 2})
     broker.start()
     one = producer(broker, "survivor")
@@ -196,5 +196,5 @@ def test_transactions_go_on_after_kill_9(tmp_path) -> None:  # type: ignore[no-u
     broker.kill()
     broker.start()
     producer(broker, "gone")
-    assert everything(broker, "survives") == [(0, b"before"), (0, b"after")]
+    assert consume_to_the_end(broker, "survives") == [(0, b"before"), (0, b"after")]
     broker.stop()

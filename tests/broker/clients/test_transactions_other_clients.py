@@ -60,7 +60,7 @@ def test_kafka_python_commits_offsets_in_a_transaction(broker: RunningBroker) ->
     consumer.close()
 
 
-def test_kafka_python_is_fenced(broker: RunningBroker) -> None:
+def test_kafka_python_producer_is_fenced_by_a_second_one(broker: RunningBroker) -> None:
     zombie = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="kafka-python-fenced")
     zombie.init_transactions()
     zombie.begin_transaction()

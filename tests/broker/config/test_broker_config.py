@@ -1,4 +1,4 @@
-"""BrokerConfig: layers, units, listeners, and every mistake told by name."""
+"""BrokerConfig: precedence of its sources, units, listeners, and errors that name the property."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows(entries):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_said_of_a_broker_is_what_kafka_says(case):
+def test_described_broker_configs_equal_those_of_kafka(case):
     kafkas = {row[0]: row for row in CASES[case]["broker"]}
     ours = rows(broker_entries(OnlyConfig(config_of(case))))  # type: ignore[arg-type]
     assert {name for name in ours if not name.startswith(OWN_PREFIX)} == set(kafkas)
@@ -57,7 +57,7 @@ def test_what_is_said_of_a_broker_is_what_kafka_says(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_said_of_a_topic_is_what_kafka_says(case):
+def test_described_topic_configs_equal_those_of_kafka(case):
     kafkas = {row[0]: row for row in CASES[case]["topic"]}
     ours = rows(topic_entries(OnlyConfig(config_of(case)), CASES[case]["topic_configs"]))  # type: ignore[arg-type]
     assert {name for name in ours if not name.startswith(OWN_PREFIX)} == set(kafkas)
@@ -66,7 +66,7 @@ def test_what_is_said_of_a_topic_is_what_kafka_says(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_of_all_brokers_only_what_was_set_for_all_is_said(case):
+def test_describe_of_the_cluster_default_has_only_properties_set_for_all_brokers(case):
     kafkas = {row[0]: row for row in CASES[case]["all brokers"]}
     assert rows(resource_entries(OnlyConfig(config_of(case)), ConfigResourceType.BROKER, "")) == kafkas  # type: ignore[arg-type]
 
@@ -75,7 +75,7 @@ def made(**properties):
     return BrokerConfig.from_properties({name.replace("_", "."): value for name, value in properties.items()})
 
 
-def test_units_are_resolved_and_the_finest_one_wins():
+def test_property_in_the_finest_unit_wins():
     assert made(log_retention_hours=2).log_retention_ms == 7_200_000
     assert made(log_retention_hours=2, log_retention_minutes=3).log_retention_ms == 180_000
     assert made(log_retention_hours=2, log_retention_minutes=3, log_retention_ms=4).log_retention_ms == 4
@@ -86,20 +86,20 @@ def test_units_are_resolved_and_the_finest_one_wins():
     assert made(log_flush_scheduler_interval_ms=9).log_flush_interval_ms == 9
 
 
-def test_overrides_win_and_booleans_and_lists_may_be_pythons():
+def test_overrides_win_and_may_be_python_booleans_and_lists():
     config = BrokerConfig.from_properties(
         {"num.partitions": "2", "log.dirs": ["/a", "/b"]}, {"num.partitions": 5, "auto.create.topics.enable": False}
     )
     assert (config.num_partitions, config.log_dirs, config.auto_create_topics_enable) == (5, ("/a", "/b"), False)
 
 
-def test_node_id_and_broker_id_are_one():
+def test_broker_id_is_a_synonym_of_node_id():
     assert made().node_id == 1
     assert made(node_id=7).text("broker.id") == "7"
     assert made(broker_id=8).node_id == 8
 
 
-def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
+def test_dynamic_property_wins_over_the_static_one_until_it_is_removed():
     start = made(message_max_bytes=100)
     changed = start.with_dynamic({"message.max.bytes": "200"}, {"message.max.bytes": "300"})
     assert changed.message_max_bytes == 300
@@ -144,7 +144,7 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners", "nonroutable"),
     ],
 )
-def test_a_mistake_is_told_by_name(properties, name, said):
+def test_invalid_property_raises_an_error_that_names_it(properties, name, said):
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.from_properties(properties)
     assert raised.value.name == name
@@ -152,7 +152,7 @@ def test_a_mistake_is_told_by_name(properties, name, said):
     assert said in str(raised.value)
 
 
-def test_an_unknown_property_of_the_file_is_accepted_without_effect_as_in_kafka():
+def test_unknown_property_of_the_file_is_accepted_without_effect():
     of_other_releases = {
         "max.decompressed.message.bytes": "1000",
         "zookeeper.connect": "localhost:2181",
@@ -185,19 +185,19 @@ def test_an_unknown_property_of_the_file_is_accepted_without_effect_as_in_kafka(
         ("log.flush.interval.message", "did you mean log.flush.interval.messages?"),
     ],
 )
-def test_an_unknown_property_of_the_file_is_refused_where_neglect_is_dangerous(name, said):
+def test_unknown_security_property_of_the_file_is_refused(name, said):
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_properties({"log.dirs": "/x", name: "x"})
     assert caught.value.name == name
     assert said in str(caught.value)
 
 
-def test_an_unknown_override_is_refused():
+def test_unknown_override_is_refused():
     with pytest.raises(ConfigError, match=r"did you mean num\.partitions\?"):
         BrokerConfig.from_properties({"log.dirs": "/x"}, {"num.partition": "1"})
 
 
-def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
+def test_kraft_properties_are_accepted_and_listed_as_without_effect():
     config = BrokerConfig.from_properties(
         {
             "process.roles": "broker,controller",
@@ -215,7 +215,7 @@ def test_properties_of_kraft_are_accepted_and_named_as_without_effect():
     assert "listeners" not in config.without_effect()
 
 
-def test_clients_are_told_the_advertised_listeners_with_the_ports_that_were_bound():
+def test_advertised_listeners_have_the_bound_ports():
     config = BrokerConfig.from_properties(
         {
             "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://[::1]:7",
@@ -253,12 +253,12 @@ def test_limits_that_would_admit_no_connection_are_refused(properties, name, sai
         BrokerConfig.from_properties({"log.dirs": "/x"}).with_dynamic(properties, {})
 
 
-def test_a_limit_of_zero_per_ip_is_accepted_with_overrides():
+def test_zero_connections_per_ip_with_overrides_is_accepted():
     config = made(max_connections_per_ip=0, max_connections_per_ip_overrides="127.0.0.1:5,host.example-1.org:2,::1:3")
     assert config.max_connections_per_ip == 0
 
 
-def test_a_key_map_of_a_cleaner_thread_is_larger_than_a_mebibyte():
+def test_dedupe_buffer_of_a_cleaner_thread_of_at_most_a_mebibyte_is_refused():
     needed = "at least 1MB per cleaner thread"
     for too_small in ({"log.cleaner.dedupe.buffer.size": 1 << 20}, {"log.cleaner.enable": "false"}):
         with pytest.raises(ConfigError, match=needed) as caught:
@@ -269,7 +269,7 @@ def test_a_key_map_of_a_cleaner_thread_is_larger_than_a_mebibyte():
         config.with_dynamic({"log.cleaner.threads": "2"}, {})
 
 
-def test_a_map_of_keys_that_holds_no_key_is_refused_unless_nothing_is_compacted():
+def test_dedupe_buffer_without_room_for_a_key_is_refused_unless_the_cleaner_is_disabled():
     small = {"log.cleaner.dedupe.buffer.size": 2_000_000, "log.cleaner.io.buffer.load.factor": 0.00001}
     with pytest.raises(ConfigError, match="even a single message") as caught:
         BrokerConfig.from_properties(small)

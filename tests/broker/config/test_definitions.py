@@ -35,28 +35,28 @@ from tests.broker.config.write_properties import allowed, made
 DEFINITIONS = json.loads(Path(__file__).with_name("kafka-4.3.0-definitions.json").read_text())
 
 
-def kafkas(kind):
+def kafka_definitions(kind):
     return {entry["name"]: entry for entry in DEFINITIONS if entry["kind"] == kind}
 
 
-def own(kind):
+def own_property_names(kind):
     """Names of the properties that Kafka does not have."""
     return {entry["name"] for entry in json.loads(OWN_PROPERTIES_FILE.read_text()) if entry["kind"] == kind}
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_names_are_kafkas_and_those_of_the_list_of_our_own(kind, ours):
-    assert set(ours) - own(kind) == set(kafkas(kind))
+def test_property_names_are_those_of_kafka_and_our_own(kind, ours):
+    assert set(ours) - own_property_names(kind) == set(kafka_definitions(kind))
 
 
-def test_names_of_our_own_properties_begin_with_kafkalog():
-    for name in own("broker") | own("topic"):
+def test_own_property_names_begin_with_kafkalog():
+    for name in own_property_names("broker") | own_property_names("topic"):
         assert name.startswith(OWN_PREFIX)
 
 
 @pytest.mark.parametrize("kind", ["broker", "topic"])
-def test_property_of_our_own_is_defined_beside_kafkas(kind, tmp_path):
-    """In a process of its own, in which the list has only this one."""
+def test_own_property_is_defined_beside_those_of_kafka(kind, tmp_path):
+    """Runs in its own process, whose list of own properties has only this one."""
     entry = {"kind": kind, "name": "kafkalog.age.ms", "type": "LONG", "default": "-1", "update": "cluster-wide",
              "allowed": {"low": -1}, "doc": "Age at which something happens; -1 for none."}  # fmt: skip
     (tmp_path / "own.json").write_text(json.dumps([entry]))
@@ -76,26 +76,29 @@ def test_property_of_our_own_is_defined_beside_kafkas(kind, tmp_path):
         text=True,
         check=True,
     )
-    counts = {"broker": len(set(BROKER_PROPERTIES) - own("broker")), "topic": len(set(TOPIC_PROPERTIES) - own("topic"))}
+    counts = {
+        "broker": len(set(BROKER_PROPERTIES) - own_property_names("broker")),
+        "topic": len(set(TOPIC_PROPERTIES) - own_property_names("topic")),
+    }
     counts[kind] += 1
     assert done.stdout.split() == [str(counts["broker"]), str(counts["topic"]), "-1", "7"]
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_types_and_defaults_are_kafkas(kind, ours):
-    for name, entry in kafkas(kind).items():
+def test_types_and_defaults_equal_those_of_kafka(kind, ours):
+    for name, entry in kafka_definitions(kind).items():
         default = None if entry["default"] == "<<none>>" else entry["default"]
         found = ours[name]
         assert (found.type.name, found.default) == (entry["type"], default), name
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_what_may_change_while_a_broker_runs_and_what_is_internal_are_kafkas(kind, ours):
-    for name, entry in kafkas(kind).items():
+def test_dynamic_and_internal_properties_are_those_of_kafka(kind, ours):
+    for name, entry in kafka_definitions(kind).items():
         assert (ours[name].update.value, ours[name].internal) == (entry["update"], entry["internal"]), name
 
 
-def test_the_file_of_properties_is_what_the_script_makes_of_kafkas_definitions():
+def test_properties_file_equals_the_output_of_its_script():
     assert KAFKA_PROPERTIES_FILE.read_text() == made()
 
 
@@ -114,16 +117,16 @@ def test_the_file_of_properties_is_what_the_script_makes_of_kafkas_definitions()
         ("[partitionId]:[brokerId],[partitionId]:[brokerId],...", {"throttled_replicas": True}),
     ],
 )
-def test_the_words_of_kafkas_validators_are_understood(validator, made):
+def test_validators_of_kafka_are_parsed(validator, made):
     assert allowed(validator) == made
 
 
-def test_a_validator_of_a_later_kafka_is_not_passed_over():
+def test_unknown_validator_raises_value_error():
     with pytest.raises(ValueError, match="an even number"):
         allowed("an even number")
 
 
-def kafkas_words(entry: Property) -> str | None:
+def kafka_validator_text(entry: Property) -> str | None:
     """What Kafka's validator of that meaning prints."""
     limits = entry.allowed or {}
     match limits:
@@ -142,33 +145,33 @@ def kafkas_words(entry: Property) -> str | None:
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_allowed_values_are_kafkas(kind, ours):
+def test_allowed_values_equal_those_of_kafka(kind, ours):
     anything = (None, "", "non-empty list", "non-null string")
-    for name, entry in kafkas(kind).items():
+    for name, entry in kafka_definitions(kind).items():
         said = entry["validator"]
-        assert kafkas_words(ours[name]) == (None if said in anything else said), name
+        assert kafka_validator_text(ours[name]) == (None if said in anything else said), name
 
 
-def test_a_topic_property_takes_its_default_from_kafkas_broker_property():
-    for name, entry in kafkas("synonym").items():
+def test_topic_property_takes_its_default_from_the_broker_property_of_kafka():
+    for name, entry in kafka_definitions("synonym").items():
         first, *others = entry["broker"]
         assert BROKER_DEFAULTS[name] == first
         assert relatives(first) == (first, *others)
-    assert set(BROKER_DEFAULTS) - own("topic") == set(kafkas("synonym"))
+    assert set(BROKER_DEFAULTS) - own_property_names("topic") == set(kafka_definitions("synonym"))
 
 
-def test_every_default_can_be_parsed_and_is_in_the_form_in_which_it_is_described():
+def test_every_default_parses_and_formats_to_the_same_text():
     for entry in (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()):
         if entry.default is not None and entry.name not in {"controller.quorum.bootstrap.servers"}:
             assert format_value(entry.parse(entry.default)) == entry.default, entry.name
 
 
-def test_every_property_says_what_it_does_in_one_sentence():
+def test_every_property_is_documented_in_one_sentence():
     for entry in (*BROKER_PROPERTIES.values(), *TOPIC_PROPERTIES.values()):
         assert re.fullmatch(r"\S.*[.]", entry.doc), entry.name
 
 
-def test_attributes_of_the_configurations_are_properties():
+def test_every_configuration_attribute_is_a_property():
     combined = {
         "static",
         "dynamic_default",
@@ -185,7 +188,7 @@ def test_attributes_of_the_configurations_are_properties():
         assert field.name.replace("_", ".") in TOPIC_PROPERTIES
 
 
-def names_read(files):
+def attributes_read(files):
     """Attributes that these modules load, and their texts (getattr, and what housekeeping calls its intervals). A rule
     between properties is no use of them."""
     for file in files:
@@ -200,11 +203,11 @@ def names_read(files):
                 yield node.value
 
 
-def test_every_attribute_of_the_configurations_is_read_by_the_broker():
+def test_every_configuration_attribute_is_read_by_the_broker():
     """Or its property would be accepted as if it had an effect (`BrokerConfig.without_effect`)."""
     package = Path(kafkalog_broker.__file__).parent
     definitions = {"broker_config.py", "broker_properties.py", "combined_properties.py"}
-    read = set(names_read(file for file in package.rglob("*.py") if file.name not in definitions))
+    read = set(attributes_read(file for file in package.rglob("*.py") if file.name not in definitions))
     read |= {f"compression_{codec.label}_level" for codec in KAFKA_CODECS}  # recompression reads them by such a name
     topics = {field.name for field in dataclasses.fields(LogConfig)}
     assert topics - read == set()
@@ -239,7 +242,7 @@ def test_property_without_effect_is_logged_at_start_and_on_change(name):
     assert unserved_note([name, "log.dirs"], served_properties()).endswith(f"without effect in this broker: {name}")
 
 
-def test_what_has_an_effect_is_not_named():
+def test_property_with_effect_is_not_listed_as_without_effect():
     served = [
         "log.dir",
         "log.dirs",
@@ -289,7 +292,7 @@ def test_topic_properties_of_replicas_have_no_effect():
         (PropertyType.PASSWORD, " x ", " x "),
     ],
 )
-def test_texts_become_values_as_in_java(kind, text, value):
+def test_property_texts_are_parsed_as_in_java(kind, text, value):
     assert Property("p", kind, None, None, "").parse(text) == value
 
 
@@ -306,14 +309,14 @@ def test_texts_become_values_as_in_java(kind, text, value):
         (PropertyType.DOUBLE, "half"),
     ],
 )
-def test_a_text_of_the_wrong_type_is_refused_with_name_and_text(kind, text):
+def test_text_of_the_wrong_type_is_refused_with_name_and_text(kind, text):
     with pytest.raises(ConfigError) as raised:
         Property("some.name", kind, None, None, "").parse(text)
     assert raised.value.name == "some.name"
     assert f"Invalid value {text} for configuration some.name: ".replace("  ", " ") in str(raised.value)
 
 
-def test_a_password_is_never_in_an_error():
+def test_error_does_not_contain_the_password():
     secret = Property("p", PropertyType.PASSWORD, None, {"not_empty": True}, "")
     with pytest.raises(ConfigError) as raised:
         secret.parse("")
@@ -330,10 +333,10 @@ def test_a_password_is_never_in_an_error():
         (12.5, "12.5"),
     ],
 )
-def test_doubles_are_written_as_in_java(value, text):
+def test_doubles_are_formatted_as_in_java(value, text):
     assert format_value(value) == text
 
 
-def test_a_list_with_many_blanks_is_read_once():
+def test_list_with_many_blanks_is_parsed_in_linear_time():
     """They come with requests; to look for a comma after each would take minutes."""
     assert TOPIC_PROPERTIES["cleanup.policy"].parse("delete ,\t" + " " * 500_000 + "compact") == ("delete", "compact")

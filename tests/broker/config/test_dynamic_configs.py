@@ -1,4 +1,4 @@
-"""Properties set while a broker ran are there at its next start."""
+"""Storage of dynamic configuration properties."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def two(tmp_path):
     return directories
 
 
-def test_what_was_saved_is_loaded(two):
+def test_load_returns_the_saved_properties(two):
     loaded(*two).save({"log.retention.ms": "5"}, {"message.max.bytes": "6"})
     again = loaded(*two)
     assert (again.default, again.broker) == ({"log.retention.ms": "5"}, {"message.max.bytes": "6"})
 
 
-def test_nobody_but_the_owner_reads_what_may_be_passwords(two):
+def test_file_is_readable_by_its_owner_only(two):
     for directory in two:
         (directory / FILE).touch(mode=0o644)  # as a release before this one left it
     loaded_anew = DynamicConfigs(two, 1)
@@ -39,7 +39,7 @@ def test_nobody_but_the_owner_reads_what_may_be_passwords(two):
     assert [(directory / FILE).stat().st_mode & 0o777 for directory in two] == [0o600, 0o600]
 
 
-def test_the_newest_copy_wins(two):
+def test_load_returns_the_newest_copy(two):
     configs = loaded(*two)
     configs.save({"a": "1"}, {})
     old = (two[0] / FILE).read_bytes()
@@ -48,14 +48,14 @@ def test_the_newest_copy_wins(two):
     assert loaded(*two).default == {"a": "2"}
 
 
-def test_other_nodes_keep_theirs(two):
+def test_save_keeps_the_properties_of_other_nodes(two):
     loaded(*two, node=1).save({}, {"a": "1"})
     loaded(*two, node=2).save({}, {"a": "2"})
     assert loaded(*two, node=1).broker == {"a": "1"}
     assert loaded(*two, node=2).broker == {"a": "2"}
 
 
-def test_a_directory_that_fails_loses_nothing(two):
+def test_properties_survive_a_failed_log_directory(two):
     configs = loaded(*two)
     two[0].rmdir()
     configs.save({"a": "1"}, {})
@@ -70,13 +70,13 @@ def test_a_directory_that_fails_loses_nothing(two):
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"[]", b'{"version": 0}', b'{"version":0,"generation":1,"default":{"a":1},"brokers":{}}']
 )
-def test_a_damaged_copy_is_passed_over(two, damage):
+def test_damaged_copy_is_ignored(two, damage):
     loaded(*two).save({"a": "1"}, {})
     (two[0] / FILE).write_bytes(damage)
     assert loaded(*two).default == {"a": "1"}
 
 
-def test_copies_that_cannot_be_read_now_are_not_taken_for_lost(two, monkeypatch):
+def test_load_fails_if_no_copy_can_be_read(two, monkeypatch):
     loaded(*two).save({"a": "1"}, {})
 
     def refuse(path, parse):
@@ -89,7 +89,7 @@ def test_copies_that_cannot_be_read_now_are_not_taken_for_lost(two, monkeypatch)
     assert loaded(*two).default == {"a": "1"}
 
 
-def test_an_older_copy_does_not_stand_in_for_one_that_lacks_a_descriptor(two, monkeypatch):
+def test_load_without_a_free_descriptor_fails_and_uses_no_older_copy(two, monkeypatch):
     configs = loaded(*two)
     configs.save({"a": "1"}, {})
     old = (two[0] / FILE).read_bytes()
@@ -106,13 +106,13 @@ def test_an_older_copy_does_not_stand_in_for_one_that_lacks_a_descriptor(two, mo
         loaded(*two)
 
 
-def test_a_file_of_a_later_release_stops_the_broker(two):
+def test_file_of_a_later_version_fails_the_start(two):
     (two[0] / FILE).write_bytes(b'{"version": 1}')
     with pytest.raises(UnsupportedFormat, match="version 1"):
         loaded(*two)
 
 
-def test_subscriptions_to_client_metrics_outlive_a_restart(two):
+def test_client_metrics_subscriptions_survive_a_restart(two):
     configs = loaded(*two)
     configs.save_resource(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
     configs.save_resource(CLIENT_METRICS, "m", {"interval.ms": "1000"})

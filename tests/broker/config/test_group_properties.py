@@ -1,4 +1,4 @@
-"""Properties of consumer groups: which the broker starts with, and which a group may have, in Kafka's words."""
+"""Group properties: validation of those of the broker and of those of a single group, with Kafka's messages."""
 
 from __future__ import annotations
 
@@ -46,15 +46,13 @@ MAX_SIZE = 2**31 - 1
         ({P + "assignors": "uniform,com.example.Mine"}, "this broker has uniform and range"),
     ],
 )
-def test_a_broker_does_not_start_with_values_that_contradict_each_other(
-    properties: dict[str, object], why: str
-) -> None:
+def test_contradictory_group_properties_of_the_broker_are_refused(properties: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig.from_properties({"log.dirs": "/x", **properties})
     assert why in str(refused.value)
 
 
-def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
+def test_group_property_outside_the_limits_of_the_broker_is_refused() -> None:
     config = BrokerConfig.from_properties({"log.dirs": "/x"})
     assert consumer_group_settings(config, {}) == GroupSettings(45_000, 5_000, 1_000, MAX_SIZE)
     own = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}
@@ -80,7 +78,7 @@ def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
         ("by_duration:PT0S", 0),
     ],
 )
-def test_a_share_group_begins_a_duration_back(reset: str, duration_ms: int) -> None:
+def test_share_auto_offset_reset_by_duration_is_parsed(reset: str, duration_ms: int) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "/x"})
     check_group_properties({"share.auto.offset.reset": reset}, config)
     assert reset_duration_ms(reset) == duration_ms
@@ -94,7 +92,7 @@ def test_a_share_group_begins_a_duration_back(reset: str, duration_ms: int) -> N
         "by_duration:P" + "9" * 5_000 + "D",
     ],
 )  # fmt: skip
-def test_a_reset_that_kafka_refuses_is_refused(reset: str) -> None:
+def test_invalid_share_auto_offset_reset_is_refused(reset: str) -> None:
     config = BrokerConfig.from_properties({"log.dirs": "/x"})
     with pytest.raises(ConfigError, match="must be either 'earliest', 'latest' or of the format 'by_duration:"):
         check_group_properties({"share.auto.offset.reset": reset}, config)
@@ -111,7 +109,7 @@ def test_a_reset_that_kafka_refuses_is_refused(reset: str) -> None:
         ("share.partition.max.record.locks", "3000", "group.share.max.partition.max.record.locks", 2_500),
     ],
 )
-def test_a_share_groups_own_values_hold_within_the_limits_that_the_broker_has_now(
+def test_share_group_property_is_limited_by_the_current_broker_property(
     name: str, beyond: str, bound: str, limit: int
 ) -> None:
     usual = {"group.share.heartbeat.interval.ms": 6_000}
@@ -130,7 +128,7 @@ def test_a_share_groups_own_values_hold_within_the_limits_that_the_broker_has_no
     assert found[name] == limit
 
 
-def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
+def test_group_properties_survive_a_restart(tmp_path: Path) -> None:
     configs = DynamicConfigs([tmp_path], 1)
     configs.save({"log.retention.ms": "7"}, {})
     configs.save_resource(GROUPS, "g", {"consumer.session.timeout.ms": "50000"})
@@ -144,7 +142,7 @@ def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
     assert again.resources[GROUPS] == {}
 
 
-def test_without_the_protocol_its_members_are_refused() -> None:
+def test_members_of_a_disabled_group_protocol_are_refused() -> None:
     world = Groups()
     world.coordinator.context.config = BrokerConfig.from_properties(
         {"group.coordinator.rebalance.protocols": "classic"}

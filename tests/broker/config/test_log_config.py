@@ -1,4 +1,4 @@
-"""LogConfig: a topic's settings on the broker's defaults."""
+"""LogConfig: a topic's properties over the defaults of the broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog_broker.config.property_list import TOPIC_PROPERTIES
 BROKER = BrokerConfig.from_properties({"log.retention.hours": "24", "log.segment.bytes": "2000000"})
 
 
-def test_defaults_come_from_the_broker_and_the_topic_wins():
+def test_topic_property_overrides_the_broker_default():
     config = LogConfig.of(BROKER, {"segment.bytes": "3000000"})
     assert (config.retention_ms, config.segment_bytes) == (86_400_000, 3_000_000)
     assert LogConfig.of(BROKER).segment_bytes == 2_000_000
@@ -29,7 +29,7 @@ def test_small_segments_need_the_internal_property():
     ("policy", "compacted", "deleted"),
     [("compact", True, False), ("delete", False, True), ("compact,delete", True, True), ("", False, False)],
 )
-def test_a_cleanup_policy_is_a_list(policy, compacted, deleted):
+def test_cleanup_policy_is_parsed_as_a_list(policy, compacted, deleted):
     config = LogConfig.of(BROKER, {"cleanup.policy": policy})
     assert (config.is_compacted, "delete" in config.cleanup_policy) == (compacted, deleted)
 
@@ -52,12 +52,12 @@ def test_invalid_property_raises_kafkas_message(overrides, said):
     ("text", "value"),
     [("0.5f", 0.5), ("0.5D", 0.5), (" 5e-1 ", 0.5), (".5", 0.5), ("1.", 1.0), ("+0.25", 0.25)],
 )
-def test_a_ratio_is_a_number_as_java_writes_it(text, value):
+def test_ratio_is_parsed_as_a_java_double(text, value):
     assert LogConfig.of(BROKER, {"min.cleanable.dirty.ratio": text}).min_cleanable_dirty_ratio == value
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "infinity", "0_5", "\u0660.\u0665", "0.5ff", ".", "", "e1"])
-def test_a_ratio_that_java_does_not_parse_is_refused(text):
+def test_ratio_that_java_cannot_parse_is_refused(text):
     with pytest.raises(ConfigError, match="Not a number of type DOUBLE"):
         LogConfig.of(BROKER, {"min.cleanable.dirty.ratio": text})
 

@@ -1,4 +1,4 @@
-"""One pass for a client of Fetch 0 to 3: its limits, what is passed over, errors."""
+"""Converted reads for clients of Fetch versions 0 to 3: limits, skipped records and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.log.helpers.batch_builder import V2Record
 from tests.log.helpers.legacy_builder import GZIP
 
 
-def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
+def test_converted_fetch_continues_past_many_aborted_transactions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "READ_BYTES", 1000)
@@ -52,7 +52,7 @@ def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
     log.discard()
 
 
-def test_what_waits_for_data_does_not_count_what_it_does_not_see(tmp_path: Path) -> None:
+def test_converted_fetch_of_aborted_records_only_is_empty_and_may_wait(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     transaction(log, ControlType.ABORT)
     fetched = read(log, 1)
@@ -124,7 +124,7 @@ def test_converted_response_stays_within_max_bytes(tmp_path: Path) -> None:
     log.discard()
 
 
-def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Path) -> None:
+def test_converted_fetch_rotates_the_partition_that_is_read_first(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     for _ in range(5):
         append(log, some(1, size=1_000))
@@ -153,7 +153,7 @@ def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [50, 5_000])
-def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, size: int) -> None:
+def test_converted_fetch_returns_records_before_damage_and_then_corrupt_message(tmp_path: Path, size: int) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     end = log.segments[-1].size
@@ -168,7 +168,7 @@ def test_damage_is_said_and_what_lies_in_front_of_it_is_given(tmp_path: Path, si
     log.discard()
 
 
-def test_a_partition_that_is_offline_has_no_leader_for_these_clients(tmp_path: Path) -> None:
+def test_converted_fetch_of_an_offline_log_is_not_leader_or_follower(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     log.take_offline(OSError("gone"))
     assert read(log, 0).partitions[0].error_code == ErrorCode.not_leader_or_follower
@@ -182,7 +182,7 @@ def test_no_partition_is_read_for_a_closed_connection(tmp_path: Path) -> None:
 
 
 def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
-    """Each may hold CONVERTED_BYTES: with 30 clients there are never more than the bound says."""
+    """Each conversion may hold CONVERTED_BYTES, so at most `concurrency` run for any number of clients."""
     log = new_log(tmp_path)
     append(log, some(5))
     assert data_of(log, 2)  # Numba is loaded now
@@ -199,7 +199,7 @@ def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
     async def all_of_them() -> list[Any]:
         workers: Any = SimpleNamespace(run_computing=run)
         reader = ConvertingReader(workers, concurrency=3)
-        no_turns: Any = SimpleNamespace(over=False)  # turns would let one request after the other go
+        no_turns: Any = SimpleNamespace(is_over=False)  # turns would let one request after the other go
         reads = [
             reader.read(
                 [FetchPartition("t", 0, 0, 1 << 20, -1)],
@@ -224,39 +224,39 @@ def test_number_of_concurrent_conversions_is_limited(tmp_path: Path) -> None:
 
 def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_storage() -> None:
     async def run() -> None:
-        places = asyncio.Semaphore(1)
-        slot = _Slot(places)
+        slots = asyncio.Semaphore(1)
+        slot = _Slot(slots)
 
         async def remote_read() -> str:
-            assert not places.locked()
+            assert not slots.locked()
             return "read"
 
         async with slot:
-            assert places.locked()
+            assert slots.locked()
             assert await slot.released_during(remote_read()) == "read"
-            assert places.locked()
-        assert not places.locked()
+            assert slots.locked()
+        assert not slots.locked()
 
     asyncio.run(run())
 
 
 def test_conversion_slot_is_released_once() -> None:
     async def run() -> None:
-        places, may_end = asyncio.Semaphore(1), asyncio.Event()
+        slots, may_end = asyncio.Semaphore(1), asyncio.Event()
 
         async def request() -> None:
-            slot = _Slot(places)
+            slot = _Slot(slots)
             async with slot:
                 await slot.released_during(may_end.wait())
 
         task = asyncio.create_task(request())
         await asyncio.sleep(0)
-        async with places:  # another request's
+        async with slots:  # another request's
             may_end.set()
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.wait([task])
-        await places.acquire()
-        assert places.locked()
+        await slots.acquire()
+        assert slots.locked()
 
     asyncio.run(run())

@@ -1,5 +1,6 @@
-"""What clients of the protocol guides' versions are given: compared with a Kafka in tests/broker/old_versions, and here
-with what lies in the log: transactions, old segments, limits, damage."""
+"""Down-conversion for clients of Fetch versions 0 to 3: transactions, legacy segments, limits and damage.
+
+tests/broker/old_versions compares the responses with those of a real Kafka; this file compares them with the log."""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ from tests.searches import examples
     most=st.sampled_from((1000, 3000, 1 << 20)),
     offset=st.integers(0, 30),
 )
-def test_what_a_producer_of_old_messages_sent_comes_back_as_it_was(
+def test_down_conversion_of_a_stored_message_set_returns_the_sent_messages(
     tmp_path_factory: pytest.TempPathFactory, sets: Any, magic: int, most: int, offset: int
 ) -> None:
     log = new_log(tmp_path_factory.mktemp("log"))
     sent: list[LegacyRecord] = []
     for records, codec in sets:
-        numbered = [LegacyRecord(n, one.key, one.value, one.timestamp) for n, one in enumerate(records)]
+        numbered = [LegacyRecord(n, record.key, record.value, record.timestamp) for n, record in enumerate(records)]
         data = message_set(magic, numbered) if codec == NONE else wrapper(magic, codec, numbered)
         made = validate_message_set(memoryview(data), log.config, NOW)
         assert made is not None
@@ -59,14 +60,16 @@ def test_what_a_producer_of_old_messages_sent_comes_back_as_it_was(
     for version in (0, 1, 2, 3):
         as_v1 = magic == 1 and version >= 2
         assert [(r.offset, r.key, r.value, r.timestamp) for r in records_of(log, version, offset, most)] == [
-            (n, one.key, one.value, one.timestamp if as_v1 else -1) for n, one in enumerate(sent) if n >= offset
+            (n, record.key, record.value, record.timestamp if as_v1 else -1)
+            for n, record in enumerate(sent)
+            if n >= offset
         ]
     log.discard()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.parametrize("codec", [code for code in CODECS.values() if code != ZSTD])
-def test_headers_go_and_everything_else_stays(tmp_path: Path, codec: int, version: int) -> None:
+def test_down_conversion_drops_headers_and_keeps_other_fields(tmp_path: Path, codec: int, version: int) -> None:
     log = new_log(tmp_path)
     append(log, some(30), codec=codec)
     batches = whole(data_of(log, version))
@@ -78,39 +81,39 @@ def test_headers_go_and_everything_else_stays(tmp_path: Path, codec: int, versio
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_times_stay_append_times(tmp_path: Path, codec: int) -> None:
+def test_down_conversion_keeps_log_append_time(tmp_path: Path, codec: int) -> None:
     log = new_log(tmp_path, message_timestamp_type="LogAppendTime")
     append(log, some(3), codec=codec)
-    assert [(one.timestamp, one.timestamp_type) for one in records_of(log, 2)] == [(NOW, 1)] * 3
+    assert [(record.timestamp, record.timestamp_type) for record in records_of(log, 2)] == [(NOW, 1)] * 3
     log.discard()
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_markers_and_aborted_records_are_left_out_and_offsets_stay(tmp_path: Path, version: int) -> None:
+def test_down_conversion_omits_markers_and_aborted_records_and_keeps_offsets(tmp_path: Path, version: int) -> None:
     log = new_log(tmp_path)
     transaction(log, ControlType.COMMIT)  # 0, 1, marker 2
     transaction(log, ControlType.ABORT, sequence=2)  # 3, 4, marker 5
     append(log, some(1))  # 6
     transaction(log, ControlType.COMMIT, sequence=4)  # 7, 8, marker 9
-    assert [one.offset for one in records_of(log, version)] == [0, 1, 6, 7, 8]
-    assert [one.offset for one in records_of(log, version, 2)] == [6, 7, 8]
-    assert [one.offset for one in records_of(log, version, 4)] == [6, 7, 8]
+    assert [record.offset for record in records_of(log, version)] == [0, 1, 6, 7, 8]
+    assert [record.offset for record in records_of(log, version, 2)] == [6, 7, 8]
+    assert [record.offset for record in records_of(log, version, 4)] == [6, 7, 8]
     assert data_of(log, version, 9) == b""
     log.discard()
 
 
-def test_open_transactions_are_read_as_kafka_has_these_clients_read_them(tmp_path: Path) -> None:
+def test_down_conversion_includes_records_of_open_transactions(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     made = batch(
         0, some(2), leader_epoch=-1, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0
     )
     log.append(validate_batch(made, log.config, NOW), NOW)
-    assert [one.offset for one in records_of(log, 2)] == [0, 1]
+    assert [record.offset for record in records_of(log, 2)] == [0, 1]
     log.discard()
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_old_segments_go_out_unconverted_to_those_who_can_read_them(tmp_path: Path, codec: int) -> None:
+def test_fetch_of_legacy_segments_is_unconverted_for_versions_that_can_read_them(tmp_path: Path, codec: int) -> None:
     def of(magic: int, records: list[LegacyRecord]) -> bytes:
         return message_set(magic, records) if codec == NONE else wrapper(magic, codec, records)
 
@@ -130,16 +133,16 @@ def test_old_segments_go_out_unconverted_to_those_who_can_read_them(tmp_path: Pa
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
-def test_relative_offsets_with_gaps_stay_what_they_are(tmp_path: Path, codec: int) -> None:
-    """As compaction leaves them."""
+def test_down_conversion_keeps_gaps_between_relative_offsets(tmp_path: Path, codec: int) -> None:
+    """Compaction leaves such gaps."""
     kept = [OLD[1], OLD[4], OLD[5]]
     log = log_of(tmp_path / "log", (0, wrapper(1, codec, kept, relative_to=0)))
-    assert [one.offset for one in records_of(log, 0)] == [1, 4, 5]
-    assert [one.offset for one in records_of(log, 0, 3)] == [4, 5]
+    assert [record.offset for record in records_of(log, 0)] == [1, 4, 5]
+    assert [record.offset for record in records_of(log, 0, 3)] == [4, 5]
     log.discard()
 
 
-def test_zstd_is_not_converted(tmp_path: Path) -> None:
+def test_down_conversion_of_a_zstd_batch_is_unsupported_compression_type(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, some(1))
     append(log, some(1), codec=ZSTD)
@@ -149,7 +152,7 @@ def test_zstd_is_not_converted(tmp_path: Path) -> None:
     log.discard()
 
 
-def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
+def test_down_conversion_pauses_at_its_time_limit_and_resumes_at_the_next_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "AT_ONCE_S", 0.0)
@@ -158,11 +161,11 @@ def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
         append(log, some(1), codec=GZIP)
     found = convert(log, ConversionRequest(0, 10, 1, 1 << 20, OversizedFirst.OMIT))
     assert (found.next_offset, found.is_full) == (1, False)
-    assert [one.offset for one in records_of(log, 2)] == list(range(10))
+    assert [record.offset for record in records_of(log, 2)] == list(range(10))
     log.discard()
 
 
-def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
+def test_down_conversion_of_a_batch_above_the_memory_limit_is_message_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(down_conversion, "MAX_BATCH_BYTES", 500)
@@ -174,7 +177,7 @@ def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
     log.discard()
 
 
-def test_plain_messages_and_wrappers_side_by_side(tmp_path: Path) -> None:
+def test_down_conversion_reads_plain_messages_and_wrappers_in_one_segment(tmp_path: Path) -> None:
     data = (
         message(1, 0, b"a", b"x", NOW)
         + wrapper(1, GZIP, OLD[1:3])
@@ -184,6 +187,6 @@ def test_plain_messages_and_wrappers_side_by_side(tmp_path: Path) -> None:
     log = log_of(tmp_path / "log", (0, data))
     append(log, some(2), codec=SNAPPY)
     for version in (0, 1, 2, 3):
-        assert [one.offset for one in records_of(log, version)] == list(range(8))
-        assert [one.offset for one in records_of(log, version, most=150)] == list(range(8))
+        assert [record.offset for record in records_of(log, version)] == list(range(8))
+        assert [record.offset for record in records_of(log, version, most=150)] == list(range(8))
     log.discard()

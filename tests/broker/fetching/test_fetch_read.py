@@ -19,74 +19,78 @@ MB = 1 << 20
 
 @pytest.fixture
 def logs(tmp_path):
-    made = {}
+    open_logs = {}
 
     def log_of(partition, size):
         """The log of a partition with one batch of about `size` bytes."""
-        log = made[partition] = new_log(tmp_path / str(partition), message_timestamp_after_max_ms=2**62)
+        log = open_logs[partition] = new_log(tmp_path / str(partition), message_timestamp_after_max_ms=2**62)
         log.append(validate_batch(batch(0, [V2Record(0, NOW, None, bytes(size))]), log.config, NOW), NOW)
         return log
 
-    yield made, log_of
-    for log in made.values():
+    yield open_logs, log_of
+    for log in open_logs.values():
         log.discard()
 
 
-def fetched(made, *, offset=0, max_bytes=50 * MB):
-    asked = [FetchPartition("t", partition, offset, MB, -1) for partition in made]
+def fetch(open_logs, *, offset=0, max_bytes=50 * MB):
+    partitions = [FetchPartition("t", partition, offset, MB, -1) for partition in open_logs]
     reading = read_partitions(
-        asked, lambda one: made[one.partition], max_bytes, read_committed=False, time_slice=TimeSlice()
+        partitions,
+        lambda partition: open_logs[partition.partition],
+        max_bytes,
+        read_committed=False,
+        time_slice=TimeSlice(),
     )
     return asyncio.run(reading)
 
 
-def records(one):
-    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in one.records)
+def records(partition):
+    return b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in partition.records)
 
 
-def test_small_records_are_read_with_the_request_and_large_ones_when_they_are_sent(logs):
-    made, log_of = logs
+def test_fetch_reads_small_records_at_once_and_large_ones_when_the_response_is_sent(logs):
+    open_logs, log_of = logs
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, READ_AT_ONCE_BYTES - 1000, 2000]):
         log_of(partition, size)
-    found = fetched(made)
-    assert [type(piece) for one in found.partitions for piece in one.records] == [
+    result = fetch(open_logs)
+    assert [type(piece) for partition in result.partitions for piece in partition.records] == [
         bytes,
         FileSlice,
         bytes,
         FileSlice,  # all that is read at once together stays within the limit
     ]
-    assert [records(one) for one in found.partitions] == [log_bytes(log) for log in made.values()]
-    assert found.size == sum(log.size_bytes for log in made.values())
+    assert [records(partition) for partition in result.partitions] == [log_bytes(log) for log in open_logs.values()]
+    assert result.size == sum(log.size_bytes for log in open_logs.values())
 
 
-def test_a_response_holds_a_bounded_number_of_files_open(logs):
-    made, log_of = logs
+def test_fetch_response_holds_at_most_max_slices_open_files(logs):
+    open_logs, log_of = logs
     for partition in range(MAX_SLICES + 3):
         log_of(partition, READ_AT_ONCE_BYTES)
-    found = fetched(made)
-    assert [bool(one.records) for one in found.partitions] == [True] * MAX_SLICES + [False] * 3
-    assert found.size == sum(one.size for one in found.partitions)
-    assert not found.must_respond
+    result = fetch(open_logs)
+    assert [bool(partition.records) for partition in result.partitions] == [True] * MAX_SLICES + [False] * 3
+    assert result.size == sum(partition.size for partition in result.partitions)
+    assert not result.must_respond
 
 
-def test_when_responses_hold_many_files_open_those_that_follow_hold_none(logs, monkeypatch):
-    """10,000 connections that do not read what they asked for took 32 descriptors each."""
-    made, log_of = logs
+def test_fetch_at_the_open_file_limit_holds_no_open_files(logs, monkeypatch):
+    """Connections that do not read their responses must not use up the file descriptors."""
+    open_logs, log_of = logs
     for partition, size in enumerate([100, READ_AT_ONCE_BYTES, 100]):
         log_of(partition, size)
-    held = fetched(made)
+    held = fetch(open_logs)
     before = FileHandle.open_now
     monkeypatch.setattr(fetch_read, "MAX_OPEN_WITH_RESPONSES", before)
-    found = fetched(made)
-    assert [bool(one.records) for one in found.partitions] == [True, False, True]
-    found = fetched({1: made[1]})
-    assert [type(piece) for one in found.partitions for piece in one.records] == [bytes]
-    assert records(found.partitions[0]) == log_bytes(made[1]), "one batch is given whole, however large"
+    result = fetch(open_logs)
+    assert [bool(partition.records) for partition in result.partitions] == [True, False, True]
+    result = fetch({1: open_logs[1]})
+    assert [type(piece) for partition in result.partitions for piece in partition.records] == [bytes]
+    assert records(result.partitions[0]) == log_bytes(open_logs[1]), "one batch is given whole, however large"
     assert FileHandle.open_now == before
     del held
 
 
-def test_open_files_are_counted(tmp_path):
+def test_file_handle_open_now_counts_open_files(tmp_path):
     (tmp_path / "file").write_bytes(b"data")
     before = FileHandle.open_now
     with pytest.raises(FileNotFoundError):
@@ -97,26 +101,26 @@ def test_open_files_are_counted(tmp_path):
     assert FileHandle.open_now == before + 1
 
 
-def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
-    made, log_of = logs
+def test_fetch_of_an_offline_log_has_an_error_for_that_partition_only(logs):
+    open_logs, log_of = logs
     for partition in range(3):
         log_of(partition, 100)
-    made[1].take_offline(OSError(5, "Input/output error"))
-    found = fetched(made)
-    assert [one.error_code for one in found.partitions] == [0, ErrorCode.kafka_storage_error, 0]
-    assert found.must_respond
+    open_logs[1].take_offline(OSError(5, "Input/output error"))
+    result = fetch(open_logs)
+    assert [partition.error_code for partition in result.partitions] == [0, ErrorCode.kafka_storage_error, 0]
+    assert result.must_respond
 
 
-def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):
+def test_read_error_of_a_slice_takes_the_log_offline(logs, monkeypatch):
     _, log_of = logs
     log = log_of(0, 100)
-    found = log.find_range(0, MB, up_to=1, at_least_one=True)
+    result = log.find_range(0, MB, up_to=1, at_least_one=True)
 
     def broken(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.pread", broken)
     with pytest.raises(BrokerError) as raised:
-        log.read_slice(found.slices[0])
+        log.read_slice(result.slices[0])
     assert raised.value.code == ErrorCode.kafka_storage_error
     assert log.failure is not None

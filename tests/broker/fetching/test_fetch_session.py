@@ -36,14 +36,14 @@ def code_of(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = 
     return caught.value.code
 
 
-def test_a_request_without_a_session_is_answered_in_full_and_remembered_by_nobody() -> None:
+def test_fetch_without_a_session_is_full_and_creates_no_session() -> None:
     cache = sessions()
     answered = context(cache, 0, -1, [wants(0)])
     assert (answered.session_id, answered.is_incremental, answered.partitions) == (0, False, [wants(0)])
     assert len(cache) == 0
 
 
-def test_epoch_0_opens_a_session_that_is_answered_in_full_once() -> None:
+def test_fetch_with_epoch_0_creates_a_session_whose_first_response_is_full() -> None:
     cache = sessions()
     opened = context(cache, 0, 0, [wants(0), wants(1)])
     assert (opened.session_id, opened.is_incremental) == (1, False)
@@ -52,14 +52,14 @@ def test_epoch_0_opens_a_session_that_is_answered_in_full_once() -> None:
     assert following.partitions == [wants(0), wants(1)]
 
 
-def test_requests_change_add_and_forget_partitions() -> None:
+def test_incremental_fetch_changes_adds_and_forgets_partitions() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0), wants(1)])
     answered = context(cache, 1, 1, [wants(0, 7), wants(2)], [("t", 1)])
     assert answered.partitions == [wants(0, 7), wants(2)]
 
 
-def test_an_epoch_that_is_not_the_expected_one_is_an_error_and_changes_nothing() -> None:
+def test_fetch_with_an_unexpected_session_epoch_is_refused_and_changes_nothing() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     for wrong in (2, 7):
@@ -67,31 +67,31 @@ def test_an_epoch_that_is_not_the_expected_one_is_an_error_and_changes_nothing()
     assert context(cache, 1, 1, []).partitions == [wants(0)]
 
 
-def test_missing_session_is_an_error() -> None:
+def test_fetch_with_an_unknown_session_id_is_an_error() -> None:
     assert code_of(sessions(), 9, 1) == ErrorCode.fetch_session_id_not_found
 
 
-def test_names_and_ids_of_topics_do_not_mix_in_a_session() -> None:
+def test_fetch_session_does_not_mix_topic_names_and_topic_ids() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     assert code_of(cache, 1, 1, by_id=True) == ErrorCode.fetch_session_topic_id_error
 
 
-def test_the_final_epoch_closes_the_session() -> None:
+def test_fetch_with_the_final_epoch_closes_its_session() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     assert context(cache, 1, -1, [wants(3)]).session is None
     assert code_of(cache, 1, 1) == ErrorCode.fetch_session_id_not_found
 
 
-def test_epoch_0_with_an_id_closes_that_session_and_opens_another() -> None:
+def test_fetch_with_epoch_0_and_a_session_id_replaces_that_session() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     assert context(cache, 1, 0, [wants(1)]).session_id == 2
     assert len(cache) == 1
 
 
-def test_the_epoch_after_the_largest_is_1() -> None:
+def test_fetch_session_epoch_after_the_maximum_is_1() -> None:
     cache = sessions()
     session = context(cache, 0, 0, [wants(0)]).session
     assert session is not None
@@ -101,7 +101,7 @@ def test_the_epoch_after_the_largest_is_1() -> None:
     assert session.epoch == 2
 
 
-def test_a_full_cache_opens_no_session_until_one_was_idle_for_two_minutes() -> None:
+def test_full_session_cache_evicts_a_session_only_after_two_idle_minutes() -> None:
     cache = sessions(slots=2)
     for _ in range(2):
         context(cache, 0, 0, [wants(0)])
@@ -113,7 +113,7 @@ def test_a_full_cache_opens_no_session_until_one_was_idle_for_two_minutes() -> N
     context(cache, 1, 2, [], now_ms=NOW + 120_001)
 
 
-def test_an_incremental_answer_names_partitions_with_records_errors_or_moved_offsets() -> None:
+def test_incremental_response_contains_partitions_with_records_errors_or_changed_offsets() -> None:
     cache = sessions()
     session = context(cache, 0, 0, [wants(0)]).session
     assert session is not None
@@ -142,7 +142,7 @@ def test_an_incremental_answer_names_partitions_with_records_errors_or_moved_off
     assert not tell(high_watermark=6, log_start=2)
 
 
-def test_a_partition_that_gave_records_is_read_last_in_the_next_request() -> None:
+def test_fetch_session_reads_a_partition_that_returned_records_last_in_the_next_request() -> None:
     cache = sessions()
     session = context(cache, 0, 0, [wants(0), wants(1), wants(2)]).session
     assert session is not None
@@ -150,8 +150,8 @@ def test_a_partition_that_gave_records_is_read_last_in_the_next_request() -> Non
     assert [p.partition for p in context(cache, 1, 1, []).partitions] == [1, 2, 0]
 
 
-def test_a_larger_session_takes_the_place_of_the_smallest_that_is_older_than_two_minutes() -> None:
-    """KIP-227, FetchSessionCache.tryEvict: a thousand tiny sessions do not keep everybody else without."""
+def test_larger_session_evicts_the_smallest_session_older_than_two_minutes() -> None:
+    """FetchSessionCache.tryEvict (KIP-227): many small sessions do not prevent a larger one."""
     cache = sessions(slots=3)
     for number, size in enumerate([2, 1, 3], start=1):
         context(cache, 0, 0, [wants(n) for n in range(size)])
@@ -170,7 +170,7 @@ def test_a_larger_session_takes_the_place_of_the_smallest_that_is_older_than_two
     assert context(cache, 1, 3, []).session_id == 1
 
 
-def test_all_sessions_together_remember_a_bounded_number_of_partitions() -> None:
+def test_total_number_of_partitions_in_all_sessions_is_limited() -> None:
     cache = FetchSessions(100, count(1).__next__, max_partitions=10)
     many = [wants(n) for n in range(6)]
     assert context(cache, 0, 0, [wants(n) for n in range(11)]).session_id == 0
@@ -186,7 +186,7 @@ def test_all_sessions_together_remember_a_bounded_number_of_partitions() -> None
     assert cache.partitions == 1
 
 
-def test_a_session_that_has_no_partition_left_is_closed() -> None:
+def test_fetch_session_without_partitions_is_closed() -> None:
     cache = sessions()
     context(cache, 0, 0, [wants(0)])
     last = context(cache, 1, 1, [], [("t", 0)])

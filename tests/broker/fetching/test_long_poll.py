@@ -1,4 +1,4 @@
-"""Fetch requests that wait for data: what wakes them, and how much they read for it."""
+"""Fetch requests that wait for data: the events that complete them, and the number of reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kafkalog_broker import api
 from kafkalog_broker.api.records import fetch as fetch_api
 from kafkalog_broker.fetching import fetch, fetch_read, long_poll
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import FIRST_S, TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
@@ -24,7 +25,7 @@ GB = 1 << 30
 
 
 class Polls:
-    """A broker with topics of two partitions, the Fetch requests that wait for them, and what those read."""
+    """A broker with two topics of two partitions, whose Fetch requests and reads the tests count."""
 
     def __init__(self, directory, monkeypatch):
         self.reads = 0
@@ -40,7 +41,7 @@ class Polls:
     def __enter__(self):
         self.process.__enter__()
         self.broker = self.process.broker
-        self.broker.fetcher.polls.clock = lambda: 0.0  # a look that takes long on a busy machine puts the next one off
+        self.broker.fetcher.polls.clock = lambda: 0.0  # otherwise a slow check on a busy machine delays the next one
         for topic in ("t", "u"):
             topics: Any = [
                 {"name": topic, "num_partitions": 2, "replication_factor": -1, "assignments": [], "configs": []}
@@ -72,7 +73,7 @@ class Polls:
         session_id=0,
         session_epoch=-1,
     ):
-        """Fetch of (topic, partition, offset)s, as it comes from a connection of its own."""
+        """Return a Fetch request for (topic, partition, offset)s on its own connection."""
         values = {
             "replica_id": -1,
             "max_wait": int(max_wait_s * 1000),
@@ -109,7 +110,7 @@ class Polls:
         return request, task
 
     def turn(self, rounds=5):
-        """Let everything run that is ready."""
+        """Run all callbacks of the event loop that are ready."""
 
         async def rest():
             for _ in range(rounds):
@@ -118,7 +119,7 @@ class Polls:
         self.process.run(rest())
 
     def answer(self, begun):
-        """(topic, partition, bytes of records) of an answer that must be there; the error instead of bytes."""
+        """Return (topic, partition, record bytes or error name) of a response, which must be available."""
         request, task = begun
         self.turn()
         assert task.done()
@@ -141,80 +142,80 @@ def polls(tmp_path, monkeypatch):
         yield polls
 
 
-def counted_looks(monkeypatch):
-    """How many polls each look at a log's polls has met from now on."""
-    looks, look = [], long_poll._PollsOfLog._check
+def record_checks(monkeypatch):
+    """Return a list that gets the number of waiting fetches for each later check of a log's waiting fetches."""
+    checks, check = [], long_poll._PollsOfLog._check
 
     def counting(polls):
-        looks.append(len(polls._waiting_for_bytes) + len(polls._waiting_for_lso))
-        look(polls)
+        checks.append(len(polls._waiting_for_bytes) + len(polls._waiting_for_lso))
+        check(polls)
 
     monkeypatch.setattr(long_poll._PollsOfLog, "_check", counting)
-    return looks
+    return checks
 
 
-def test_a_partition_that_is_named_many_times_is_read_and_answered_once_as_the_last_mention_says(polls):
+def test_fetch_with_a_repeated_partition_reads_it_once_at_its_last_offset(polls):
     size = polls.append()
     polls.append()
-    asked = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
-    assert polls.answer(polls.begin(asked)) == [("t", 0, size), ("t", 1, 0)]
+    partitions = [("t", 0, 9), ("t", 1, 0)] + [("t", 0, 0)] * 999 + [("t", 0, 1)]
+    assert polls.answer(polls.begin(partitions)) == [("t", 0, size), ("t", 1, 0)]
     assert polls.reads == 2
 
 
-def test_an_append_that_is_not_enough_reads_nothing(polls, monkeypatch):
-    """2,000 polls that wait for 1 GB cost each append 33 ms when all of them were read again."""
+def test_append_below_min_bytes_rereads_no_waiting_fetch(polls, monkeypatch):
+    """Rereading for every waiting fetch would make each append slow when thousands of fetches wait."""
     begun = [polls.begin([("t", 0, 0), ("t", 1, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=600) for _ in range(20)]
     assert polls.reads == 60
-    looks = counted_looks(monkeypatch)
+    checks = record_checks(monkeypatch)
     for _ in range(50):
         polls.append()
         polls.turn()
     assert polls.reads == 60
-    assert looks == [20] * 50  # of the log that moved only, and each poll once
+    assert checks == [20] * 50  # only of the log with the append, and each fetch once
     polls.end(*begun)
     assert len(polls.broker.fetcher.polls) == 0
 
 
-def test_a_poll_is_answered_by_the_append_that_makes_it_enough(polls):
-    one = polls.append()
-    begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * one)
+def test_waiting_fetch_responds_when_an_append_reaches_min_bytes(polls):
+    batch_size = polls.append()
+    begun = polls.begin([("t", 0, 0), ("u", 1, 0)], min_bytes=3 * batch_size)
     reads = polls.reads
     polls.append("u", 1)
     polls.turn()
-    polls.append("u", 0)  # not one of the poll's
+    polls.append("u", 0)  # the fetch does not read this partition
     polls.turn()
     assert not begun[1].done()
     assert polls.reads == reads
     polls.append()
-    assert polls.answer(begun) == [("t", 0, 2 * one), ("u", 1, one)]
+    assert polls.answer(begun) == [("t", 0, 2 * batch_size), ("u", 1, batch_size)]
     assert polls.reads == reads + 2
 
 
-def test_more_min_bytes_than_max_bytes_are_the_max_bytes(polls):
+def test_fetch_with_min_bytes_above_max_bytes_waits_for_max_bytes(polls):
     """KafkaApis.handleFetchRequest: fetchMinBytes = min(minBytes, fetchMaxBytes)."""
-    one = polls.append()
-    begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * one)
+    batch_size = polls.append()
+    begun = polls.begin([("t", 0, 0)], min_bytes=GB, max_bytes=3 * batch_size)
     polls.append()
     polls.turn()
     assert not begun[1].done()
     polls.append()
-    assert polls.answer(begun) == [("t", 0, 3 * one)]
+    assert polls.answer(begun) == [("t", 0, 3 * batch_size)]
 
 
-def test_bytes_above_a_partitions_limit_wake_no_request(polls):
-    one = polls.append()
+def test_append_above_partition_max_bytes_wakes_no_fetch(polls):
+    batch_size = polls.append()
     polls.append()
-    begun = polls.begin([("t", 0, 0)], min_bytes=2 * one, limit=one)
+    begun = polls.begin([("t", 0, 0)], min_bytes=2 * batch_size, limit=batch_size)
     reads = polls.reads
     for _ in range(5):
         polls.append()
         polls.turn()
     assert (polls.reads, begun[1].done()) == (reads, False)
-    polls.log().delete_records(2)  # but what happens to the log does
+    polls.log().delete_records(2)  # a deletion completes the fetch
     assert polls.answer(begun) == [("t", 0, "offset_out_of_range")]
 
 
-def test_read_committed_waits_for_the_end_of_a_transaction_not_for_its_records(polls):
+def test_read_committed_fetch_waits_for_the_end_of_a_transaction(polls):
     fields = {"producer_id": 7, "producer_epoch": 0, "attributes": 0x10}
     polls.append(**fields, base_sequence=0)
     begun = polls.begin([("t", 0, 0)], committed=True)
@@ -235,7 +236,7 @@ def test_deleted_topic_wakes_waiting_fetches(polls):
     assert polls.answer(begun) == [("u", 0, "unknown_topic_or_partition"), ("t", 0, 0)]
 
 
-def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
+def test_waiting_fetch_ends_at_max_wait_or_when_its_connection_closes(polls):
     over = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=0)
     assert polls.answer(over) == [("t", 0, 0)]
     request, task = polls.begin([("t", 0, 0)], min_bytes=GB, max_wait_s=600)
@@ -246,53 +247,53 @@ def test_a_poll_ends_when_its_time_is_over_or_its_connection_is_closed(polls):
     assert len(polls.broker.fetcher.polls) == 0
 
 
-def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
-    """Waiting polls take a tenth of the loop at most; what came meanwhile is counted by the next look."""
+def test_slow_check_of_waiting_fetches_delays_the_next_check(polls, monkeypatch):
+    """Checks take at most a tenth of the event loop's time; the next check counts the appends in between."""
     now = [1000.0]
 
     def clock():
-        now[0] += 100  # what a look takes; no other time passes
+        now[0] += 100  # duration of a check; no other time passes
         return now[0]
 
     monkeypatch.setattr(polls.broker.fetcher.polls, "clock", clock)
-    looks = counted_looks(monkeypatch)
-    one = polls.append()
-    begun = [polls.begin([("t", 0, 1)], min_bytes=100 * one) for _ in range(3)]
+    checks = record_checks(monkeypatch)
+    batch_size = polls.append()
+    begun = [polls.begin([("t", 0, 1)], min_bytes=100 * batch_size) for _ in range(3)]
     for _ in range(100):
         polls.append()
         now[0] = 1000.0
     polls.turn()
-    assert looks == [3]
+    assert checks == [3]
     assert not any(task.done() for _, task in begun)
     (waiting,) = polls.broker.fetcher.polls._waiting.values()
     assert waiting._delayed_check.when() - polls.process._loop.time() > 800
     waiting._check()
     for poll in begun:
-        assert polls.answer(poll) == [("t", 0, 100 * one)]
+        assert polls.answer(poll) == [("t", 0, 100 * batch_size)]
 
 
 @pytest.mark.parametrize(("session_epoch", "read"), [(-1, 0), (0, 96)])
-def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch, session_epoch, read):
+def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, session_epoch, read):
     turns = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
             await super().next()
 
     monkeypatch.setattr(fetch_api, "TimeSlice", Short)
-    asked = [("x", n, 0) for n in range(96)]
-    begun = polls.begin(asked, min_bytes=0, session_epoch=session_epoch)
+    partitions = [("x", n, 0) for n in range(96)]
+    begun = polls.begin(partitions, min_bytes=0, session_epoch=session_epoch)
     polls.turn(500)
     answer = polls.answer(begun)
     assert answer == [("x", n, "unknown_topic_or_partition") for n in range(96)]
     assert len(turns) == 1 + read // fetch_read.PARTITIONS_PER_CHECK, "taken in, read"
 
 
-def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monkeypatch):
-    """200,000 of them took 113 MB. Those that are there are read and answered as ever, whatever comes in between."""
+def test_fetch_with_missing_partitions_reads_only_existing_ones(polls, monkeypatch):
+    """Only partition numbers are kept of missing partitions, to save memory. Existing ones are read as usual."""
     read: list[Any] = []
     really = fetch_read.read_partitions
 
@@ -309,16 +310,16 @@ def test_of_partitions_that_are_not_there_only_the_numbers_are_kept(polls, monke
     assert answer == [("t", 0, size), ("u", 1, 0), *((*one, "unknown_topic_or_partition") for one in missing)]
 
 
-def test_a_request_that_is_larger_than_any_session_has_none_and_ends_the_one_it_names(polls, monkeypatch):
+def test_fetch_with_more_partitions_than_a_session_holds_has_no_session_and_closes_the_named_one(polls, monkeypatch):
     monkeypatch.setattr(fetch_api, "MAX_PARTITIONS", 2)
     polls.answer(polls.begin([("t", 0, 0), ("t", 1, 0)], min_bytes=0, session_epoch=0))
     (session_id,) = polls.broker.fetcher.sessions._sessions
-    asked = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
-    assert len(polls.answer(polls.begin(asked, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
+    partitions = [("t", 0, 0), ("t", 1, 0), ("u", 0, 0)]
+    assert len(polls.answer(polls.begin(partitions, min_bytes=0, session_epoch=0, session_id=session_id))) == 3
     assert len(polls.broker.fetcher.sessions) == 0
 
 
-def test_a_request_whose_partitions_took_its_slice_waits_before_it_reads(polls, monkeypatch):
+def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(polls, monkeypatch):
     now, reads_before_turns = 1.0, []
     collect, next_slice = fetch_api._partitions, TimeSlice.next
 
@@ -338,12 +339,12 @@ def test_a_request_whose_partitions_took_its_slice_waits_before_it_reads(polls, 
     assert reads_before_turns == [0]
 
 
-def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
-    """All that are ready run in one round of the loop: 2,000 of them would hold it for 0.2 s."""
+def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, monkeypatch):
+    """Thousands of fetches that become ready in one round of the event loop would block it."""
     turns: list[int] = []
 
     class Counted(TimeSlice):
-        over = property(lambda self: False)
+        is_over = property(lambda self: False)
 
         async def begin(self):
             turns.append(1)
@@ -363,8 +364,8 @@ def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
     assert len(turns) == 50 - 1 - AWAKE_AT_ONCE
 
 
-def test_a_log_that_did_not_move_is_not_read_again_when_the_time_is_over(polls):
-    """Empty answers are most of what idle consumers cost."""
+def test_fetch_at_max_wait_does_not_reread_a_log_without_appends(polls):
+    """Idle consumers mostly get empty responses, so these must be cheap."""
     size = polls.append("u")
     idle = polls.begin([("t", 0, 0), ("t", 1, 0)], max_wait_s=0.001)
     few = polls.begin([("t", 0, 0), ("u", 0, 0)], min_bytes=GB, max_wait_s=0.001)

@@ -20,7 +20,7 @@ def committed(log: Log) -> dict[OffsetKey, OffsetAndMetadata | None]:
     return {key: loaded.offsets.get(key) for key in keys}
 
 
-def test_committed_offsets_are_what_they_were_after_each_compaction(tmp_path):
+def test_committed_offsets_are_unchanged_after_each_compaction(tmp_path):
     log = compacted_log(tmp_path, segment_bytes=2_000, delete_retention_ms=0)
     chance = random.Random(1)
     end = 0

@@ -1,4 +1,4 @@
-"""What members of consumer groups are answered is what Apache Kafka 4.3.0 answered to the same requests.
+"""Responses to members of consumer groups, compared with those of Apache Kafka 4.3.0 to the same requests.
 
 The script is in helpers/consumer_script.py, Kafka's answers in kafka-4.3.0-consumer-groups.json.xz (written by
 record_consumer_groups.py).
@@ -25,9 +25,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", KAFKAS["answers"])
-def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
+def test_consumer_group_response_equals_that_of_kafka(label: str, answers: dict[str, Any]) -> None:
     assert comparable(label, answers[label]) == comparable(label, KAFKAS["answers"][label])
 
 
-def test_the_script_is_the_one_that_kafka_was_asked(answers: dict[str, Any]) -> None:
+def test_consumer_group_script_is_the_one_sent_to_kafka(answers: dict[str, Any]) -> None:
     assert list(answers) == list(KAFKAS["answers"]), "record_consumer_groups.py must be run again"

@@ -1,4 +1,4 @@
-"""__consumer_offsets of a real Kafka, against ours: the same records, and a log of ours that its tools can read."""
+"""__consumer_offsets of a real Kafka, read and encoded again, and this broker's log read by Kafka's tools."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kafka_log(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         return b"".join(path.read_bytes() for path in sorted(kafka.partition_dir("__consumer_offsets").glob("*.log")))
 
 
-def test_every_record_is_written_again_with_the_same_bytes(kafka_log: bytes) -> None:
+def test_every_decoded_record_is_encoded_to_the_same_bytes(kafka_log: bytes) -> None:
     records = [record for batch in decode_batches([kafka_log]) for record in batch.records]
     kinds = {type(decode_key(key)) for key, _ in records}
     assert kinds == {OffsetKey, GroupKey}
@@ -67,7 +67,7 @@ def test_every_record_is_written_again_with_the_same_bytes(kafka_log: bytes) -> 
     assert [encoded(record) for record in records] == records
 
 
-def test_the_groups_of_kafka_are_loaded(kafka_log: bytes) -> None:
+def test_groups_written_by_kafka_are_loaded(kafka_log: bytes) -> None:
     loaded = load(decode_batches([kafka_log]))
     assert set(loaded.groups) == {"left", "stays"}
     world = World()
@@ -78,7 +78,7 @@ def test_the_groups_of_kafka_are_loaded(kafka_log: bytes) -> None:
     assert {key.partition for key in loaded.offsets.keys("left")} == {0, 1}
 
 
-def test_kafkas_tools_read_what_is_written_here(tmp_path: Path) -> None:
+def test_kafka_tools_read_offsets_topic_of_this_broker(tmp_path: Path) -> None:
     world = World()
     leader, follower = world.stable(2, instance="i")
     parts = (CommittedPartition("orders", 3, 42, 5, "a note", UUID(int=0x1234)), CommittedPartition("orders", 4, 43))

@@ -46,13 +46,13 @@ def encoded(record: Record) -> Record:
     return group_key(*about), None if value is None else group_value(decode_group_value(value))
 
 
-def test_records_of_kafka_are_written_again_with_the_same_bytes() -> None:
+def test_decoded_records_of_kafka_are_encoded_to_the_same_bytes() -> None:
     records = [record for batch in decode_batches([offsets_log(KAFKA_4_3)]) for record in batch.records]
     assert len(records) == 6
     assert [encoded(record) for record in records] == records
 
 
-def test_batches_of_the_coordinator_have_the_bytes_that_kafka_wrote() -> None:
+def test_coordinator_batches_equal_those_of_kafka() -> None:
     log = offsets_log(KAFKA_4_3)
     written = b""
     at = 0
@@ -64,7 +64,7 @@ def test_batches_of_the_coordinator_have_the_bytes_that_kafka_wrote() -> None:
     assert written == log
 
 
-def test_committed_offsets_of_kafka_are_read() -> None:
+def test_committed_offsets_written_by_kafka_are_decoded() -> None:
     found = {}
     for batch in decode_batches([offsets_log(KAFKA_4_3)]):
         for key, value in batch.records:
@@ -90,17 +90,17 @@ def _topic_id(directory: Path) -> UUID:
 
 
 @given(TEXT, TEXT, I32)
-def test_a_key_is_read_as_it_was_written(group: str, topic: str, partition: int) -> None:
+def test_offset_key_is_decoded_as_encoded(group: str, topic: str, partition: int) -> None:
     assert decode_key(offset_key(group, topic, partition)) == OffsetKey(group, topic, partition)
     assert decode_key(group_key(group)) == GroupKey(group)
 
 
 @given(st.builds(OffsetAndMetadata, I64, I32, TEXT, I64, st.just(-1), st.none() | st.uuids(version=4)))
-def test_a_committed_offset_is_read_as_it_was_written(committed: OffsetAndMetadata) -> None:
+def test_committed_offset_is_decoded_as_encoded(committed: OffsetAndMetadata) -> None:
     assert decode_offset_value(offset_value(committed)) == committed
 
 
-def test_an_offset_with_its_own_expiry_is_written_in_version_1() -> None:
+def test_committed_offset_with_an_expire_timestamp_is_encoded_in_version_1() -> None:
     committed = OffsetAndMetadata(5, 7, "m", 1000, 2000, UUID(int=3))
     value = offset_value(committed)
     assert value[:2] == b"\0\1"
@@ -112,11 +112,11 @@ MEMBER = st.tuples(TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1)
 
 
 @given(st.tuples(TEXT, I32, st.none() | TEXT, st.none() | TEXT, I64, st.lists(MEMBER, max_size=4).map(tuple)))
-def test_a_group_is_read_as_it_was_written(group: tuple[object, ...]) -> None:
+def test_group_metadata_is_decoded_as_encoded(group: tuple[object, ...]) -> None:
     assert decode_group_value(group_value(group)) == group
 
 
-def test_every_version_of_an_offset_value_is_read() -> None:
+def test_offset_value_of_every_version_is_decoded() -> None:
     for version, body in (
         (0, struct.pack(">qh1sq", 5, 1, b"m", 9)),
         (1, struct.pack(">qh1sqq", 5, 1, b"m", 9, -1)),
@@ -128,14 +128,14 @@ def test_every_version_of_an_offset_value_is_read() -> None:
         assert decode_offset_value(struct.pack(">h", version) + body) == OffsetAndMetadata(5, -1, "m", 9)
 
 
-def test_a_flexible_group_value_is_read() -> None:
+def test_group_value_of_the_flexible_version_is_decoded() -> None:
     body = struct.pack(">b8sib", 9, b"consumer", 3, 6) + b"range" + b"\2a" + struct.pack(">q", 77)
     member = b"\2a" + b"\0" + b"\2c" + b"\2h" + struct.pack(">ii", 300, 100) + b"\3su" + b"\2z" + b"\0"
     found = decode_group_value(struct.pack(">h", 4) + body + b"\2" + member + b"\0")
     assert found == ("consumer", 3, "range", "a", 77, (("a", None, "c", "h", 300, 100, b"su", b"z"),))
 
 
-def test_a_member_without_a_rebalance_timeout_has_its_session_timeout() -> None:
+def test_member_without_a_rebalance_timeout_gets_its_session_timeout() -> None:
     body = b"\0\1x" + struct.pack(">i", 1) + b"\0\1r" + b"\0\1a" + struct.pack(">i", 1)
     member = b"\0\1a" + b"\0\1c" + b"\0\1h" + struct.pack(">i", 6000) + struct.pack(">ii", 0, 0)
     group = ClassicGroup.from_record("g", decode_group_value(struct.pack(">h", 0) + body + member), lambda: 0)
@@ -177,7 +177,7 @@ def test_arbitrary_bytes_decode_or_raise_kafkalog_error(data: bytes) -> None:
                 pass
 
 
-def test_text_that_is_too_long_for_a_record_is_refused() -> None:
+def test_text_too_long_for_a_record_is_refused() -> None:
     with pytest.raises(BrokerError, match="40000 bytes"):
         group_key("g" * 40000)
 
@@ -186,13 +186,13 @@ RECORDS = st.lists(st.tuples(st.binary(max_size=200), st.none() | st.binary(max_
 
 
 @given(RECORDS, st.integers(0, 2**40), st.integers(0, 2**60))
-def test_a_batch_is_read_as_it_was_written(records: list[Record], timestamp: int, base: int) -> None:
+def test_coordinator_batch_is_decoded_as_encoded(records: list[Record], timestamp: int, base: int) -> None:
     data = encode_batch(records, timestamp, base_offset=base)
     (batch,) = decode_batches([data])
     assert (batch.base_offset, batch.records, batch.control, batch.is_transactional) == (base, records, None, False)
 
 
-def test_compressed_batches_are_read() -> None:
+def test_compressed_coordinator_batch_is_decoded() -> None:
     import zlib
 
     from kafkalog_spark.format.layout import BATCH_OVERHEAD
@@ -216,7 +216,7 @@ def test_control_batch_decodes_to_a_marker_without_records() -> None:
 
 
 @pytest.mark.parametrize("at", [30, 61, 62, 65, -1])
-def test_a_damaged_batch_is_corrupt(at: int) -> None:
+def test_damaged_coordinator_batch_is_corrupt(at: int) -> None:
     data = bytearray(encode_batch([(b"key", b"value")], 5))
     data[at] ^= 0x40
     with pytest.raises(KafkalogError):

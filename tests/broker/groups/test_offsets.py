@@ -56,14 +56,14 @@ def test_committed_offsets_survive_a_crash() -> None:
     ]  # fmt: skip
 
 
-def test_the_offsets_of_one_request_are_one_batch() -> None:
+def test_offsets_of_one_request_are_written_as_one_batch() -> None:
     world = World()
     commit(world, ("orders", 0, 5), ("orders", 1, 6), ("more", 0, 7))
     (batch,) = world.log.scan(0)
     assert len(batch.records) == 3
 
 
-def test_an_offset_that_could_not_be_written_is_not_committed() -> None:
+def test_offset_that_cannot_be_written_is_not_committed() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     world.log.failure = ErrorCode.kafka_storage_error
@@ -90,7 +90,7 @@ def test_commit_to_an_unknown_group_creates_a_simple_group() -> None:
     assert world.log.last_group("g") is None
 
 
-def test_members_may_join_a_simple_group() -> None:
+def test_member_can_join_a_simple_group() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     world.stable(1)
@@ -120,7 +120,7 @@ def test_commit_is_accepted_in_the_join_phase_and_refused_in_the_sync_phase() ->
     assert refused(world, **by(one)) is ErrorCode.rebalance_in_progress
 
 
-def test_a_replaced_static_member_cannot_commit() -> None:
+def test_commit_of_a_replaced_static_member_is_refused() -> None:
     world = World()
     one, _ = world.stable(2, instance="i")
     world.client(instance=one.instance).join()
@@ -136,7 +136,7 @@ def test_commit_extends_the_session_of_the_member() -> None:
     assert one.heartbeat() is ErrorCode.none
 
 
-def test_an_administrator_may_commit_for_an_empty_group_only() -> None:
+def test_commit_without_a_member_is_accepted_for_an_empty_group_only() -> None:
     world = World()
     (one,) = world.stable(1)
     assert refused(world) is ErrorCode.unknown_member_id
@@ -144,7 +144,7 @@ def test_an_administrator_may_commit_for_an_empty_group_only() -> None:
     assert commit(world, ("orders", 0, 3)) == [ErrorCode.none]
 
 
-def test_the_empty_group_id_may_commit_but_not_join() -> None:
+def test_empty_group_id_can_commit_but_not_join() -> None:
     world = World()
     assert commit(world, ("orders", 0, 3), group_id="") == [ErrorCode.none]
     assert fetched(world, group_id="") == 3
@@ -194,7 +194,7 @@ def test_offsets_of_a_simple_group_expire_after_retention_since_their_commit() -
     assert world.coordinator.list_groups() == []
 
 
-def test_offsets_of_topics_that_members_read_do_not_expire() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     world = World()
     (one,) = world.stable(1, session_ms=10_000)
     commit(world, ("orders", 0, 5), ("left", 0, 6), **by(one))
@@ -215,7 +215,7 @@ def test_offsets_expire_also_after_the_clock_was_set_forward_and_back() -> None:
     assert fetched(world) == -1
 
 
-def test_nothing_expires_while_a_group_rebalances() -> None:
+def test_offsets_do_not_expire_while_a_group_rebalances() -> None:
     world = World()
     (one,) = world.stable(1)
     commit(world, ("left", 0, 6), **by(one))
@@ -336,7 +336,7 @@ def test_offsets_of_transactions_count_when_they_are_committed(
     assert offsets.is_pending(KEY) is pending
 
 
-def test_an_open_transaction_found_at_start_can_still_be_committed() -> None:
+def test_offsets_of_a_transaction_open_at_the_start_can_be_committed() -> None:
     offsets = load([batch(0, PLAIN), batch(1, IN_TRANSACTION, 9)]).offsets
     offsets.end_transaction(9, commit=True)
     found = offsets.get(KEY)
@@ -390,7 +390,7 @@ def test_later_record_wins_when_two_transactions_commit_the_same_partition() -> 
 def test_commit_visits_only_transactions_with_a_pending_offset_of_its_partition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each plain commit walked all open transactions: thousands, where exactly-once pipelines run."""
+    """Exactly-once pipelines have thousands of open transactions, which a plain commit must not visit."""
     looked = 0
 
     class Counted(dict[int, Any]):

@@ -1,5 +1,5 @@
 """A record without a key in an internal topic is skipped, and the other records of its partition are loaded.
-Kafka takes it from the client id `__admin_client`, and so does this broker."""
+Kafka accepts such a record from the client ID `__admin_client`, and so does this broker."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def consumer(broker: RunningBroker) -> Consumer:
     return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "group"})
 
 
-def test_records_without_a_key_are_logged_and_the_others_are_decoded(caplog):
+def test_records_without_a_key_are_logged_and_others_are_decoded(caplog):
     without = batch(7, [V2Record(7, 0, None, b"v"), V2Record(8, 0, b"k", b"v"), V2Record(9, 0, b"k", None)])
     read = list(decode_batches([without + encode_batch([(b"l", b"w")], 0, base_offset=10)]))
     assert [one.records for one in read] == [[(b"k", b"v"), (b"k", None)], [(b"l", b"w")]]
     assert "1 of the 3 records at offset 7 have no key" in caplog.text
 
 
-def test_who_may_write_to_internal_topics_and_what_that_ends(tmp_path: Path) -> None:
+def test_produce_to_the_offsets_topic_by_other_clients_than_the_admin_client_is_refused(tmp_path: Path) -> None:
     """The codes are Kafka's (4.3.0, asked once)."""
     with RunningBroker(tmp_path / "data", {"offsets.topic.num.partitions": 1}) as broker:
         broker.create_topic("orders")

@@ -1,5 +1,5 @@
-"""What members of streams groups are answered, and what is written of their groups, is what Apache Kafka 4.3.0 answered
-and wrote at the same requests.
+"""Responses to members of streams groups, and the records of their groups, compared with those of Apache Kafka 4.3.0
+for the same requests.
 
 The script is in helpers/streams_script.py, Kafka's answers in kafka-4.3.0-streams-groups.json.xz (written by
 record_streams_groups.py).
@@ -36,11 +36,11 @@ def answers(directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("label", KAFKAS["answers"])
-def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
+def test_streams_group_response_equals_that_of_kafka(label: str, answers: dict[str, Any]) -> None:
     assert comparable(label, answers[label]) == comparable(label, KAFKAS["answers"][label])
 
 
-def test_the_script_is_the_one_that_kafka_was_asked(answers: dict[str, Any]) -> None:
+def test_streams_group_script_is_the_one_sent_to_kafka(answers: dict[str, Any]) -> None:
     assert list(answers) == list(KAFKAS["answers"]), "record_streams_groups.py must be run again"
 
 
@@ -69,7 +69,7 @@ def by_group(records: list[list[str | None]]) -> dict[str, list[GroupRecord]]:
     }
 
 
-def test_the_records_are_kafkas(directory: Path, answers: dict[str, Any]) -> None:
+def test_streams_group_records_equal_those_of_kafka(directory: Path, answers: dict[str, Any]) -> None:
     ours, kafkas = by_group(offsets_records(directory)), by_group(KAFKAS["records"])
     assert ours.keys() == kafkas.keys()
     for group in kafkas:

@@ -36,7 +36,7 @@ from kafkalog_broker.metrics.metric_table import METRICS
 from kafkalog_broker.metrics.request_counts import RequestCounts, counting_dispatch
 from kafkalog_broker.metrics.samples import Samples
 from kafkalog_broker.net.dispatch import response_of
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.traffic import MAX_ENTRIES, Traffic
 from kafkalog_broker.server import Options, Server

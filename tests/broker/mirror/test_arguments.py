@@ -1,4 +1,4 @@
-"""What kafkalog-broker --mirror-of is given, and what it says of what it cannot use."""
+"""Command-line arguments of kafkalog-broker --mirror-of, and its errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog_spark.exit_codes import WRONG_USAGE
 GIVEN = ("--mirror-of", "127.0.0.1:1")
 
 
-def test_a_broker_mirrors_into_its_log_directory(tmp_path):
+def test_mirror_of_writes_into_the_log_directory_of_the_broker(tmp_path):
     made = serving_options("k:9", "orders|clicks.*", ["client.id=me"], 500_000, [str(tmp_path)])
     assert (made.bootstrap, made.directory, made.max_bytes_per_second) == ([("k", 9)], tmp_path, 500_000)
     assert (made.own_internal_topics, made.internal, made.once) == (True, False, False)
@@ -20,7 +20,7 @@ def test_a_broker_mirrors_into_its_log_directory(tmp_path):
     assert made.settings.client_id == "me"
 
 
-def test_one_log_directory(tmp_path):
+def test_mirror_with_two_log_directories_is_refused(tmp_path):
     with pytest.raises(OptionError, match="2 log directories"):
         serving_options("k:9", ".*", [], None, ["a", "b"])
 
@@ -34,7 +34,7 @@ def test_one_log_directory(tmp_path):
         (("--override", "log.dirs=a,b"), "2 log directories"),
     ],
 )
-def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
+def test_invalid_argument_is_reported_and_no_file_is_created(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     where = () if "--override" in arguments else ("--log-dir", "mirror")
     assert cli.main([*GIVEN, *where, *arguments]) == WRONG_USAGE
@@ -52,7 +52,7 @@ def test_mirror_arguments_without_a_source_are_refused(arguments, capsys, tmp_pa
     )
 
 
-def test_topics_are_not_made_on_demand(tmp_path):
+def test_mirror_disables_automatic_topic_creation(tmp_path):
     given = cli.parser().parse_args(
         [*GIVEN, "--log-dir", str(tmp_path), "--override", "auto.create.topics.enable=true"]
     )

@@ -1,4 +1,4 @@
-"""The command line of kafkalog-mirror: what it takes, and how it says that it cannot."""
+"""The command line of kafkalog-mirror: its options, errors and progress lines."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def parsed(*arguments):
     return command_options(parser().parse_args([*GIVEN, *arguments]))
 
 
-def test_options():
+def test_options_are_parsed():
     made = parsed("--once", "--internal", "--max-bytes-per-second", "50M", "-X", "client.id=me")
     assert (made.once, made.internal, made.max_bytes_per_second) == (True, True, 50_000_000)
     assert made.settings.client_id == "me"
     assert made.topics.fullmatch("orders")
 
 
-def test_a_password_may_come_from_the_environment(monkeypatch):
+def test_password_is_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("SECRET", "x=y")
     texts = ["security.protocol=sasl_plaintext", "sasl.username=u", "sasl.password=env:SECRET"]
     assert parsed(*(part for text in texts for part in ("-X", text))).settings.sasl_password == "x=y"
@@ -48,7 +48,7 @@ def test_a_password_may_come_from_the_environment(monkeypatch):
         (("--bootstrap", "x:y"), "expected HOST:PORT"),
     ],
 )
-def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
+def test_invalid_option_is_reported_and_no_file_is_created(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command.main(parser().parse_args([*GIVEN, *arguments])) == WRONG_USAGE
     assert said in capsys.readouterr().err
@@ -56,12 +56,12 @@ def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "5x", "M"])
-def test_rates_that_are_none(text):
+def test_invalid_rate_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number of bytes"):
         parse_bytes(text)
 
 
-def test_the_command_is_installed_and_its_help_has_examples():
+def test_installed_command_prints_help_with_examples():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["kafkalog-mirror"] == "kafkalog_broker.mirror.__main__:main"
     told = parser().format_help()
@@ -69,7 +69,7 @@ def test_the_command_is_installed_and_its_help_has_examples():
     assert "docs/mirror.md" in told
 
 
-def test_help_needs_no_package_of_the_extra():
+def test_help_works_without_the_packages_of_the_extra():
     code = (
         "import sys; sys.modules['aiokafka'] = None; from kafkalog_broker.mirror.__main__ import main; sys.exit(main())"
     )
@@ -98,7 +98,7 @@ def mirror_of(end, target, trouble=None):
     )
 
 
-def test_progress_on_a_terminal():
+def test_progress_on_a_terminal_shows_offsets_and_waiting_partitions():
     stream = Terminal()
     bar = Progress(mirror_of(50, 200), once=True, stream=stream)  # type: ignore[arg-type]
     bar.show()
@@ -111,5 +111,5 @@ def test_progress_on_a_terminal():
     assert "1 waiting: orders-0" in stream.getvalue()
 
 
-def test_a_line_says_how_far_it_is():
+def test_summary_shows_partitions_lag_and_rate():
     assert summary(mirror_of(50, 1200), 3_000_000, 2.0) == "1 partitions, lag 1,150 offsets, 1.0 MB/s"  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a mirror decides on plain data: topics, sessions, outcomes, properties, rates."""
+"""Decisions of a mirror, computed on plain data: topics, fetch sessions, error handling, properties and rates."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_plan_topics_decides_each_topic(mine, theirs, field):
         assert list(found[field]) == ([wanted["orders"]] if theirs and field != "refused" else ["orders"])
 
 
-def test_a_topic_with_holes_in_its_metadata_is_left_alone():
+def test_topic_with_missing_partitions_in_its_metadata_is_not_changed():
     odd = SourceTopic("orders", ONE, False, {0: SourcePartition(1, 0), 2: SourcePartition(1, 0)})
     plan = plan_topics({}, {"orders": odd})
     assert (plan.create, list(plan.refused)) == ([], ["orders"])
 
 
-def test_which_topics_are_wanted():
+def test_topics_are_selected_by_pattern():
     pattern = re.compile("orders|clicks.*")
     names = ["orders", "orders2", "my-orders", "clicks", "clicks.eu"]
     assert [name for name in names if is_wanted(source_topic(name), pattern, internal=False)] == [
@@ -81,7 +81,7 @@ def test_which_topics_are_wanted():
     assert not is_wanted(source_topic("__cluster_metadata"), everything, internal=True)
 
 
-def test_a_session_says_what_changed_and_the_server_knows_all():
+def test_fetch_session_sends_only_changed_partitions():
     """Against a server that keeps what KIP-227 lets it keep."""
     chance = random.Random(0)
     session, epoch, sent = ClientSession(is_served=True), 0, 0
@@ -112,7 +112,7 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
     assert sent < 400 * 6 * 0.8
 
 
-def test_without_sessions_every_request_names_everything():
+def test_fetch_without_a_session_names_every_partition():
     for session in (ClientSession(is_served=False), ClientSession(is_served=True)):
         wanted = {("orders", 0): SourceFetchPartition(ONE, 0, 5, 9)}
         for _ in range(3):
@@ -132,17 +132,17 @@ def test_without_sessions_every_request_names_everything():
         (ErrorCode.corrupt_message, False),
     ],
 )
-def test_some_errors_pass_by_themselves(error, passes):
+def test_error_is_classified_as_transient_or_permanent(error, passes):
     assert (error in TRANSIENT) is passes
     assert error_text(error) == error.name.upper()
 
 
-def test_errors_of_later_releases():
+def test_unknown_error_code_is_permanent():
     assert 31999 not in TRANSIENT
     assert error_text(31999) == "error code 31999"
 
 
-def test_properties_are_librdkafkas(tmp_path):
+def test_librdkafka_properties_are_accepted(tmp_path):
     made = client_settings(
         ["security.protocol=SASL_PLAINTEXT", "sasl.mechanisms=scram-sha-512", "sasl.username=me", "sasl.password=a=b"]
     )
@@ -167,7 +167,7 @@ def test_properties_are_librdkafkas(tmp_path):
         ("ssl.key.location=x", "without ssl.certificate.location"),
     ],
 )
-def test_properties_that_cannot_be_used(given, said):
+def test_unusable_property_is_refused(given, said):
     with pytest.raises(OptionError, match=re.escape(said)):
         client_settings([given])
 
@@ -186,17 +186,17 @@ def test_unusable_tls_files_are_option_errors(tmp_path):
         ("[::1]", [("::1", 9092)]),
     ],
 )
-def test_bootstrap(text, found):
+def test_bootstrap_addresses_are_parsed(text, found):
     assert parse_bootstrap(text) == found
 
 
 @pytest.mark.parametrize("text", ["", " , ", "a:x", "a:0", ":9092", "a:70000"])
-def test_bootstrap_that_is_none(text):
+def test_invalid_bootstrap_address_is_refused(text):
     with pytest.raises(OptionError, match="bootstrap"):
         parse_bootstrap(text)
 
 
-def test_a_directory_mirrors_one_cluster(tmp_path):
+def test_directory_of_another_cluster_is_refused(tmp_path):
     with pytest.raises(OtherSource, match="that no mirror created"):
         check_source(tmp_path, "one", is_empty=False)
     check_source(tmp_path, "one", is_empty=True)
@@ -205,7 +205,7 @@ def test_a_directory_mirrors_one_cluster(tmp_path):
         check_source(tmp_path, "two", is_empty=False)
 
 
-def test_internal_topics_are_not_mirrored_over_groups_of_a_broker_that_served(tmp_path):
+def test_internal_topics_are_not_mirrored_into_a_directory_with_groups_of_a_broker(tmp_path):
     check_source(tmp_path, "one", is_empty=True, internal=True)
     check_source(tmp_path, "one", is_empty=False, serves=True)
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_internal_topics_are_not_mirrored_over_groups_of_a_broker_that_served(tm
         check_source(tmp_path, "one", is_empty=False)
 
 
-def test_groups_are_the_brokers_own_from_its_start_on_though_the_source_is_away(tmp_path):
+def test_groups_belong_to_the_broker_from_its_start_even_without_the_source(tmp_path):
     keep_own_groups(tmp_path)  # no mirror yet: nothing to say
     assert not (tmp_path / MIRROR_FILE).exists()
     check_source(tmp_path, "one", is_empty=True, internal=True)
@@ -223,7 +223,7 @@ def test_groups_are_the_brokers_own_from_its_start_on_though_the_source_is_away(
         check_source(tmp_path, "one", is_empty=False, internal=True)
 
 
-def test_pauses_are_twice_as_long_each_time():
+def test_retry_backoff_doubles():
     backoff = Backoff(250, 1000)
     assert [backoff.record_failure(5000) for _ in range(4)] == [250, 500, 1000, 1000]
     assert backoff.until_ms == 6000
@@ -231,7 +231,7 @@ def test_pauses_are_twice_as_long_each_time():
     assert backoff.record_failure(9000) == 250
 
 
-def test_the_rate_is_kept_over_many_answers():
+def test_rate_limit_holds_over_many_responses():
     limit, now, size = RateLimit(1000), 50.0, 0
     for _ in range(100):
         now += limit.record(300, now)

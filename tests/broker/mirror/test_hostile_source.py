@@ -1,4 +1,4 @@
-"""A source that lies: the mirror lives, a lie about one partition harms no other, and nothing of its own is written."""
+"""A source with false responses: the mirror keeps running, and neither other partitions nor internal topics change."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def batches(*bases: int, count: int = 3, epoch: int = EPOCH) -> list[tuple[int, 
 
 
 def one_batch(base: int = 0, count: int = 1, epoch: int = EPOCH) -> bytes:
-    """Of any offset: the CRC covers what comes after it."""
+    """A batch with any base offset, which the CRC does not cover."""
     data: bytes = records(0, count, leader_epoch=epoch)
     return struct.pack(">q", base) + data[8:]
 
@@ -156,7 +156,7 @@ LIES: dict[str, tuple[str, dict[int, Lie]]] = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_about_a_partition_stops_that_partition_only(name, tmp_path, caplog):
+def test_false_partition_data_stops_that_partition_only(name, tmp_path, caplog):
     said, lies = LIES[name]
     source = ScriptedSource(honest())
     source.lies = lies
@@ -178,7 +178,7 @@ def test_a_lie_about_a_partition_stops_that_partition_only(name, tmp_path, caplo
 
 
 @pytest.mark.parametrize("ending", [(2**31 - 1, 0), (3, -2), (3, LAST)])
-def test_a_lie_about_an_epoch_stops_that_partition_only(ending, tmp_path):
+def test_false_end_of_an_epoch_stops_that_partition_only(ending, tmp_path):
     """Before 2.7 a mirror asks where epochs end, when a leader is new."""
     source = ScriptedSource(honest(), fetch=11)
 
@@ -213,7 +213,7 @@ SPOILS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 
 @pytest.mark.parametrize("name", SPOILS)
-def test_a_source_that_answers_nonsense_is_away_until_it_does_not(name, tmp_path, caplog):
+def test_source_with_invalid_responses_counts_as_unavailable_until_they_are_valid(name, tmp_path, caplog):
     key, spoil = SPOILS[name]
     source = ScriptedSource(honest())
     source.spoils[key] = spoil
@@ -233,7 +233,7 @@ def test_a_source_that_answers_nonsense_is_away_until_it_does_not(name, tmp_path
 
 @pytest.mark.parametrize("host", ["\0", "a" * 70, "x\x1b[2J\ny", ""])
 @pytest.mark.parametrize("port", [-1, 0, 70_000])
-def test_nodes_that_nobody_can_reach(host, port, tmp_path, caplog):
+def test_unreachable_nodes_in_metadata_are_retried(host, port, tmp_path, caplog):
     source = ScriptedSource(honest())
     source.lies[METADATA] = lambda answer: answer["brokers"][0].update(host=host, port=port)
 
@@ -266,7 +266,7 @@ def test_scram_with_too_few_or_too_many_iterations_is_refused(iterations):
 
 
 @pytest.mark.parametrize("taken_id", [False, True])
-def test_what_is_internal_here_is_never_fetched_into_whatever_the_source_calls_it(taken_id, tmp_path, caplog):
+def test_internal_topic_of_the_broker_is_never_overwritten_by_the_source(taken_id, tmp_path, caplog):
     """With an id of its own, and, under another name, with the id of the broker's own topic."""
 
     async def run() -> None:
@@ -289,7 +289,7 @@ def test_what_is_internal_here_is_never_fetched_into_whatever_the_source_calls_i
     asyncio.run(run())
 
 
-def test_metadata_that_lose_partitions_or_have_holes_touch_nothing(tmp_path, caplog):
+def test_metadata_with_missing_partitions_changes_no_log(tmp_path, caplog):
     source = ScriptedSource(honest())
     other = uuid.uuid4()
 
@@ -315,7 +315,7 @@ def test_metadata_that_lose_partitions_or_have_holes_touch_nothing(tmp_path, cap
     assert "its metadata lists 1 partitions, but it had 2" in caplog.text
 
 
-def test_names_that_no_topic_can_have_are_said_in_one_line_each(tmp_path, caplog):
+def test_invalid_topic_name_is_logged_once(tmp_path, caplog):
     names = ["", "a\x1b[2Jb\rERROR forged", "x" * 300, "..", "../up", "/etc/passwd"]
     source = ScriptedSource(honest(**{name: ScriptedTopic([batches(0)]) for name in names}))
 
@@ -334,7 +334,7 @@ def test_names_that_no_topic_can_have_are_said_in_one_line_each(tmp_path, caplog
     ]  # fmt: skip
 
 
-def test_another_cluster_at_the_same_address_is_a_source_that_is_away(tmp_path, caplog):
+def test_other_cluster_at_the_same_address_counts_as_unavailable(tmp_path, caplog):
     source = ScriptedSource(honest())
 
     async def run() -> None:
@@ -380,7 +380,7 @@ def test_records_deleted_by_the_sources_log_start_are_logged(tmp_path, caplog):
     assert "clicks-0: the source's log starts at offset 4; deleted offsets 0 to 3 (4 offsets) here too" in caplog.text
 
 
-def test_once_says_what_could_not_be_copied(tmp_path):
+def test_once_lists_partitions_that_were_not_copied(tmp_path):
     source = ScriptedSource(honest(**{"a.b": ScriptedTopic([batches(0)]), "a_b": ScriptedTopic([batches(0)])}))
     source.lies[LIST_OFFSETS] = setting(offset=-1)
 
@@ -411,7 +411,7 @@ def spoiled(chance: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("fetch", [11, 12])
-def test_spoiled_answers_make_no_other_errors_than_ours(fetch, tmp_path, caplog, monkeypatch):
+def test_corrupt_responses_raise_only_mirror_errors(fetch, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_MS", (1, 2))
     monkeypatch.setattr("kafkalog_broker.mirror.mirror._NODE_MS", (1, 2))
     monkeypatch.setattr("kafkalog_broker.mirror.mirror._STALE_PAUSE_S", 0.005)
@@ -443,7 +443,7 @@ def test_spoiled_answers_make_no_other_errors_than_ours(fetch, tmp_path, caplog,
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_a_mirror_that_is_cancelled_as_its_metadata_get_old_ends(tmp_path):
+def test_mirror_cancelled_during_a_metadata_refresh_ends(tmp_path):
     async def run() -> None:
         source = ScriptedSource(honest())
         async with source.serving():

@@ -1,4 +1,4 @@
-"""A mirror that lacks file descriptors for a while goes on when there are some."""
+"""A mirror that runs out of file descriptors continues once descriptors are free."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_MS", (10, 20))
 
 
-def test_a_mirror_that_lacks_descriptors_for_its_topics_tries_again(
+def test_mirror_without_free_descriptors_retries_topic_creation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -48,7 +48,7 @@ def test_a_mirror_that_lacks_descriptors_for_its_topics_tries_again(
     assert "Traceback" not in caplog.text
 
 
-def test_a_mirror_whose_disk_fails_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_with_a_failed_disk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> BaseException | None:
         source = ScriptedSource(honest())
         async with source.serving(), Running(source, tmp_path / "mirror") as made:

@@ -1,4 +1,4 @@
-"""A mirror of a broker: what it copies, and what it makes of topics and logs that change."""
+"""A mirror of a broker: copied logs, and changes to topics and logs of the source."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def admin(broker: RunningBroker) -> AdminClient:
 
 
 def small(**fields) -> ClientSettings:
-    """Many answers, from little data."""
+    """Small responses, so that little data takes many of them."""
     return ClientSettings(max_bytes=4096, max_partition_bytes=1500, max_wait_ms=50, **fields)
 
 
 @pytest.mark.parametrize("version", [5, 7, 11, 12, 13])
-def test_logs_are_equal_with_each_kind_of_fetch(broker, tmp_path, version):
+def test_mirrored_logs_equal_the_source_with_each_fetch_version(broker, tmp_path, version):
     broker.create_topic("orders", 3)
     broker.create_topic("none", 1)
     for round_ in range(2):
@@ -68,7 +68,7 @@ def test_logs_are_equal_with_each_kind_of_fetch(broker, tmp_path, version):
     assert findings(tmp_path / "mirror") == []
 
 
-def test_more_partitions_and_a_topic_made_anew(broker, admin, tmp_path, caplog):
+def test_mirror_follows_added_partitions_and_a_recreated_topic(broker, admin, tmp_path, caplog):
     mirror = tmp_path / "mirror"
     broker.create_topic("orders", 1)
     produce(broker, "orders", 100)
@@ -91,7 +91,7 @@ def test_more_partitions_and_a_topic_made_anew(broker, admin, tmp_path, caplog):
     assert not (mirror / "orders-2").exists()
 
 
-def test_records_deleted_at_the_source(broker, admin, tmp_path, caplog):
+def test_records_deleted_at_the_source_are_deleted(broker, admin, tmp_path, caplog):
     mirror = tmp_path / "mirror"
     broker.create_topic("orders", 1)
     produce(broker, "orders", 100)
@@ -111,8 +111,8 @@ def test_records_deleted_at_the_source(broker, admin, tmp_path, caplog):
     assert "orders 0 155" in start or (mirror / "orders-0" / f"{155:020d}.log").exists()
 
 
-def test_a_log_longer_than_the_sources_is_cut(broker, tmp_path, caplog):
-    """No leader epoch tells: both logs are of epoch 0."""
+def test_log_beyond_the_end_of_the_source_is_truncated(broker, tmp_path, caplog):
+    """Leader epochs cannot show the divergence: both logs are of epoch 0."""
     mirror = tmp_path / "mirror"
     broker.create_topic("orders", 1)
     produce(broker, "orders", 100)
@@ -127,13 +127,13 @@ def test_a_log_longer_than_the_sources_is_cut(broker, tmp_path, caplog):
     assert log_data(broker.log_dir, "orders").startswith(log_data(mirror, "orders"))
 
 
-def test_a_directory_of_another_cluster_is_refused(broker, tmp_path):
+def test_directory_of_another_cluster_is_refused(broker, tmp_path):
     mirror_once(broker.bootstrap, tmp_path / "mirror")
     with running_broker() as other, pytest.raises(OtherSource):
         mirror_once(other.bootstrap, tmp_path / "mirror")
 
 
-def test_a_broker_takes_the_directory_over_and_the_mirror_does_not_go_on(broker, tmp_path):
+def test_mirror_refuses_a_directory_taken_over_by_a_broker(broker, tmp_path):
     mirror = tmp_path / "mirror"
     broker.create_topic("orders", 1)
     produce(broker, "orders", 100, **{"enable.idempotence": True})
@@ -152,7 +152,7 @@ def test_a_broker_takes_the_directory_over_and_the_mirror_does_not_go_on(broker,
         mirror_once(broker.bootstrap, mirror)
 
 
-def test_only_what_is_asked_for_is_copied(broker, tmp_path):
+def test_only_selected_topics_are_copied(broker, tmp_path):
     for name in ("orders", "clicks", "clicks2"):
         broker.create_topic(name, 1)
     produce(broker, "clicks", 10)
@@ -162,8 +162,8 @@ def test_only_what_is_asked_for_is_copied(broker, tmp_path):
 
 
 @pytest.mark.end_to_end
-def test_no_more_than_so_many_bytes_a_second(broker, tmp_path):
-    """What comes after the first answer waits for its time: the whole takes at least that long."""
+def test_rate_limit_bounds_the_bytes_per_second(broker, tmp_path):
+    """Responses after the first one are delayed, which sets a lower bound for the total time."""
     broker.create_topic("orders", 1)
     produce(broker, "orders", 300, value=b"x" * 1000)
     size = len(log_data(broker.log_dir, "orders"))

@@ -66,7 +66,7 @@ def test_once_with_one_misspelt_topic_of_two_copies_the_other_and_fails(
     assert log_data(tmp_path / "mirror", "clicks") == b"".join(data for _, _, data in batches(0, 3))
 
 
-def test_once_of_a_cluster_without_topics_is_done(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_once_of_a_cluster_without_topics_succeeds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert copied(ScriptedSource({}), tmp_path / "mirror") == OK
     assert "no topic of the cluster matches --topics .*" in caplog.text
 

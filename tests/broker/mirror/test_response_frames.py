@@ -1,4 +1,4 @@
-"""Responses off a connection: in order, whole however they come, and memory that is used again only when it may be."""
+"""Response frames read from a connection: order, reassembly, and reuse of their memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = response_frames._POOLED_FROM
 
 
 class Before(asyncio.Protocol):
-    """What the connection had; `lost`: what it was told at the end."""
+    """The previous protocol of the connection; `lost`: the argument of connection_lost."""
 
     def __init__(self) -> None:
         self.lost: list[Exception | None] = []
@@ -49,7 +49,7 @@ def made() -> tuple[ResponseFrames, Transport, Before]:
 
 
 def feed(frames: ResponseFrames, data: bytes, pieces: random.Random | None = None) -> None:
-    """As an event loop does: as much as there is room for, or less."""
+    """Feed bytes as an event loop does: at most as many as fit into the buffer."""
     while data and not frames.is_over:
         buffer = frames.get_buffer(-1)
         size = min(len(buffer), len(data))
@@ -63,7 +63,7 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def test_responses_come_whole_and_in_order_however_they_are_cut() -> None:
+def test_responses_received_in_pieces_are_reassembled_in_order() -> None:
     draw = random.Random(3)
     bodies = [draw.randbytes(draw.choice((1, 3, 4, 5, 70, 5000))) for _ in range(200)]
 
@@ -76,7 +76,7 @@ def test_responses_come_whole_and_in_order_however_they_are_cut() -> None:
     assert asyncio.run(run()) == bodies
 
 
-def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> None:
+def test_memory_of_a_large_response_is_reused_after_its_release() -> None:
     async def run() -> None:
         frames, _, _ = made()
 
@@ -106,7 +106,7 @@ def test_memory_of_a_large_response_is_used_again_once_it_is_given_back() -> Non
     asyncio.run(run())
 
 
-def test_giving_back_a_buffer_again_after_its_reuse_does_not_free_it() -> None:
+def test_second_release_of_a_reused_buffer_does_not_free_it() -> None:
     async def run() -> None:
         frames, _, _ = made()
 
@@ -126,7 +126,7 @@ def test_giving_back_a_buffer_again_after_its_reuse_does_not_free_it() -> None:
     asyncio.run(run())
 
 
-def test_an_answer_nobody_waits_for_is_dropped() -> None:
+def test_response_to_a_cancelled_request_is_dropped() -> None:
     async def run() -> bytes:
         frames, _, _ = made()
         gone, wanted = frames.expect(), frames.expect()
@@ -138,7 +138,7 @@ def test_an_answer_nobody_waits_for_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("size", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff"])
-def test_what_is_no_response_ends_the_connection(size: bytes) -> None:
+def test_malformed_response_closes_the_connection(size: bytes) -> None:
     async def run() -> None:
         frames, transport, _ = made()
         expected = frames.expect()
@@ -152,7 +152,7 @@ def test_what_is_no_response_ends_the_connection(size: bytes) -> None:
     asyncio.run(run())
 
 
-def test_a_response_that_nobody_asked_for_ends_the_connection() -> None:
+def test_unknown_correlation_id_closes_the_connection() -> None:
     async def run() -> None:
         frames, transport, _ = made()
         feed(frames, framed(b"x"))
@@ -162,7 +162,7 @@ def test_a_response_that_nobody_asked_for_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize("error", [None, OSError("reset")])
-def test_a_connection_that_is_lost_fails_what_is_under_way(error: Exception | None) -> None:
+def test_lost_connection_fails_pending_requests(error: Exception | None) -> None:
     async def run() -> None:
         frames, _, before = made()
         expected = frames.expect()

@@ -1,4 +1,4 @@
-"""A broker that serves a mirror while it copies, and what becomes of the mirror when it is a broker's own."""
+"""A broker that serves a mirror during the copy, and the takeover of the mirror by that broker."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def group(broker: RunningBroker, **config) -> Consumer:
     )  # fmt: skip
 
 
-def test_consumers_read_what_is_copied_and_nobody_writes(source, tmp_path):
+def test_mirror_serves_consumers_and_refuses_producers(source, tmp_path):
     produce(source, 0, 50)
     mirror = serving(source, tmp_path / "mirror")
     with mirror:
@@ -110,7 +110,7 @@ def test_consumers_read_what_is_copied_and_nobody_writes(source, tmp_path):
 
 
 @pytest.mark.end_to_end
-def test_a_broker_of_its_own_is_no_mirror(source, tmp_path):
+def test_mirroring_into_the_directory_of_a_broker_is_refused(source, tmp_path):
     with RunningBroker(tmp_path / "own") as own:
         own.create_topic("orders", 1)
     with pytest.raises(BrokerDied, match="that no mirror created"):
@@ -131,7 +131,7 @@ def open_transaction(source: RunningBroker) -> Producer:
 
 
 @pytest.mark.end_to_end
-def test_it_becomes_writable(source, tmp_path):
+def test_mirror_becomes_writable(source, tmp_path):
     mirror = tmp_path / "mirror"
     produce(source, 0, 100, **{"enable.idempotence": True})
     left_open = open_transaction(source)

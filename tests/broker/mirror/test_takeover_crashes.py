@@ -1,4 +1,4 @@
-"""A crash at any step of becoming writable: the next start finishes it, with the same result."""
+"""A crash at any step of a takeover: the next start completes it with the same result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Crash(Exception):
 
 
 class Opened:
-    """The logs of a directory, as a broker has them before it serves."""
+    """The logs of a directory, opened as by a broker that does not serve yet."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -136,7 +136,7 @@ def state(directory: Path) -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def expected(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
-    """What an undisturbed takeover makes."""
+    """State after a takeover without a crash."""
     directory = tmp_path_factory.mktemp("expected") / "mirror"
     shutil.copytree(mirror, directory)
     assert take_over(directory)
@@ -144,7 +144,7 @@ def expected(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[ob
     return state(directory)
 
 
-def test_what_it_makes(expected: tuple[object, ...]) -> None:
+def test_takeover_truncates_logs_and_aborts_transactions(expected: tuple[object, ...]) -> None:
     epochs, configs, ends, data, record, still_mirror = expected
     assert epochs == [[(7, 0), (8, 10)], [(7, 0), (8, 5)], [(1, 0)]]
     assert configs == {"orders": dict(CONFIGS), "__consumer_offsets": INTERNAL["__consumer_offsets"]}
@@ -162,7 +162,7 @@ def test_what_it_makes(expected: tuple[object, ...]) -> None:
 
 
 def steps() -> list[tuple[str, object, str, int]]:
-    """Where it crashes: before or after the nth call of each thing that changes files."""
+    """Yield the crash points: before and after the nth call of each function that changes files."""
     changes = [
         (takeover, "write_record", 2), (takeover, "_truncate", 3), (takeover, "detach", 1), (Log, "lead", 3),
         (TopicRegistry, "set_all_configs", 1),
@@ -176,7 +176,7 @@ def steps() -> list[tuple[str, object, str, int]]:
 
 
 @pytest.mark.parametrize(("when", "owner", "name", "call"), steps())
-def test_a_crash_at_any_step_is_made_good(copy, expected, monkeypatch, when, owner, name, call):
+def test_takeover_after_a_crash_at_any_step_gives_the_same_result(copy, expected, monkeypatch, when, owner, name, call):
     original, calls = getattr(owner, name), []
 
     def crashing(*arguments):
@@ -199,7 +199,7 @@ def test_a_crash_at_any_step_is_made_good(copy, expected, monkeypatch, when, own
 def test_takeover_has_logs_and_cuts_on_disk_before_the_mirrors_file_is_renamed(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a power cut nobody cuts the logs again, and the record tells where each log ended."""
+    """After a power cut the logs are not truncated again, and the record has the end of each log."""
     (copy / CLEAN_SHUTDOWN_FILE).unlink()  # after a clean stop everything is on disk already
     watch, seen = SyncWatch(monkeypatch), []
 
@@ -228,8 +228,8 @@ def test_takeover_has_the_renamed_mirrors_file_on_disk_before_leader_epochs_rise
     assert seen == [True, True, True]
 
 
-def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):
-    """What was recorded, cut and copied again is not said to be cut."""
+def test_mirror_continued_after_the_crash_is_truncated_again(copy, monkeypatch):
+    """Records that were truncated and copied again are not reported as truncated."""
     with monkeypatch.context() as patched:
         patched.setattr(takeover, "detach", lambda _: (_ for _ in ()).throw(Crash()))
         with pytest.raises(Crash):
@@ -243,7 +243,7 @@ def test_a_mirror_that_went_on_after_the_crash_is_cut_anew(copy, monkeypatch):
     assert record.partitions[1] == PartitionTakeover("orders", 0, 40, 40, 8)
 
 
-def test_records_that_cannot_be_read(tmp_path):
+def test_corrupt_takeover_record_is_refused(tmp_path):
     assert read_record(tmp_path) is None
     write_record(tmp_path, TakeoverRecord((PartitionTakeover("t", 0, 1, 2, 3),), False))
     path = tmp_path / "kafkalog.mirror.takeover.json"
@@ -258,8 +258,8 @@ def test_records_that_cannot_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("checkpointed", [2**31 - 1, 2**31])
-def test_leader_epochs_that_metadata_cannot_say_are_never_made(copy: Path, checkpointed: int) -> None:
-    """As a mirror of before took them from its source, and a broker of before raised them."""
+def test_takeover_creates_no_leader_epoch_beyond_int32(copy: Path, checkpointed: int) -> None:
+    """Earlier releases of the mirror copied such epochs, and earlier brokers raised them."""
     (copy / "orders-0" / LEADER_EPOCH_CHECKPOINT).write_text(f"0\n1\n{checkpointed} 0\n")
     assert take_over(copy)
     record = read_record(copy)
@@ -277,7 +277,7 @@ def test_leader_epochs_that_metadata_cannot_say_are_never_made(copy: Path, check
     opened.close()
 
 
-def test_a_log_without_offsets_left_takes_no_record_and_all_logs_are_closed(
+def test_log_without_free_offsets_refuses_records_and_all_logs_are_closed(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = Opened(copy)

@@ -1,4 +1,4 @@
-"""A mirror that cuts its log has the cut on disk before it fetches what the source has instead."""
+"""A mirror syncs the truncation of its log before it fetches the source's records from there on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.log.helpers.sync_watch import SyncWatch
 
 
 @pytest.mark.parametrize(("offset", "end"), [(0, 0), (12, 10), (30, 30)], ids=["all", "some", "start-over"])
-def test_truncated_mirror_has_the_cut_on_disk(
+def test_mirror_syncs_a_truncation_before_the_next_fetch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int, end: int
 ) -> None:
     directory = tmp_path / "mirror"

@@ -1,4 +1,4 @@
-"""Connections that come in crowds, when there is no file left for one, and while the broker stops."""
+"""Accepting many connections at once, without free file descriptors, and while the broker stops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
 
 
 def crowd(stack: ExitStack, listener: Listener, count: int = CROWD) -> list[socket.socket]:
-    """Clients whose connections wait in the backlog: the loop has not run since."""
+    """Connect clients whose connections stay in the backlog, since the event loop does not run."""
     return [stack.enter_context(socket.create_connection((listener.host, listener.port))) for _ in range(count)]
 
 
@@ -64,7 +64,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
-def test_while_a_crowd_is_accepted_others_are_served(run: Callable[[Test], None]) -> None:
+def test_open_connections_are_served_while_many_are_accepted(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         with ExitStack() as stack:
             reader, writer = await asyncio.open_connection(listener.host, listener.port)
@@ -87,7 +87,7 @@ def test_while_a_crowd_is_accepted_others_are_served(run: Callable[[Test], None]
 
 @contextmanager
 def no_file_left() -> Iterator[None]:
-    """This process can open no file meanwhile."""
+    """Let this process open no file inside of the context."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -98,7 +98,7 @@ def no_file_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_a_file_for_it_a_connection_waits_in_the_backlog(
+def test_connection_without_a_free_descriptor_stays_in_the_backlog(
     run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "RETRY_S", 0.001)
@@ -121,7 +121,7 @@ def test_without_a_file_for_it_a_connection_waits_in_the_backlog(
     )
 
 
-def test_a_socket_that_cannot_be_accepted_from_is_left_alone_for_a_while(
+def test_accept_after_an_error_is_paused(
     run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "RETRY_S", 3600.0)
@@ -137,7 +137,7 @@ def test_a_socket_that_cannot_be_accepted_from_is_left_alone_for_a_while(
     run(test)  # and the timer of an hour keeps nothing from stopping
 
 
-def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run: Callable[[Test], None]) -> None:
+def test_connections_opened_while_the_broker_stops_are_closed(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         with ExitStack() as stack:
             clients = crowd(stack, listener)
@@ -153,7 +153,7 @@ def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run:
     run(test)
 
 
-def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Test], None]) -> None:
+def test_accepted_socket_has_tcp_nodelay_and_both_addresses(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         with socket.create_connection((listener.host, listener.port)):
             while not len(network.quotas.open):
@@ -168,7 +168,7 @@ def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Tes
     run(test)
 
 
-def test_of_two_that_have_bound_an_address_the_second_to_listen_is_refused(run: Callable[[Test], None]) -> None:
+def test_second_listener_on_a_bound_address_is_refused(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         first, second = fakes.network(Handler()), fakes.network(Handler())
         bound = await bind_listener(Listener("FIRST", "127.0.0.1", 0), fakes.config())

@@ -1,4 +1,4 @@
-"""Bad clients against a served broker: Kafka's error code or a closed connection, one log line, others undisturbed."""
+"""Invalid requests get Kafka's error code or a closed connection and one log line; other clients are not affected."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_what_is_no_request_closes_its_connection_with_one_line(served: RunningBroker, name: str) -> None:
+def test_malformed_frame_closes_its_connection_with_one_log_line(served: RunningBroker, name: str) -> None:
     with undisturbed(served, lines=1) as lines, connect(served) as bad:
         bad.sendall(FRAMES[name])
         assert is_closed(bad)
@@ -86,7 +86,7 @@ def test_what_is_no_request_closes_its_connection_with_one_line(served: RunningB
     assert f"WARNING connection 127.0.0.1:{port} on PLAINTEXT closed: " in lines[0]
 
 
-def test_random_bytes_end_in_closed_connections(served: RunningBroker) -> None:
+def test_random_bytes_close_their_connection(served: RunningBroker) -> None:
     numbers = random.Random(6)
     with undisturbed(served, lines=None) as lines:
         for _ in range(200):
@@ -100,7 +100,7 @@ def test_random_bytes_end_in_closed_connections(served: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize("sent", [1, 3, 4, 5, 30])
-def test_a_client_that_ends_inside_a_frame_is_forgotten(served: RunningBroker, sent: int) -> None:
+def test_connection_closed_within_a_frame_is_removed(served: RunningBroker, sent: int) -> None:
     frame = framed(struct.pack(">hhih", 18, 0, 1, 20) + b"x" * 20)
     with undisturbed(served, lines=0), connect(served) as bad:
         bad.sendall(frame[:sent])
@@ -109,7 +109,7 @@ def test_a_client_that_ends_inside_a_frame_is_forgotten(served: RunningBroker, s
 
 
 @pytest.mark.end_to_end
-def test_a_client_that_stops_writing_inside_a_frame_is_closed_when_it_is_idle(tmp_path: Path) -> None:
+def test_connection_idle_within_a_frame_is_closed(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data", {"connections.max.idle.ms": IDLE_MS}) as broker:
         create_topic(broker)
         with contextlib.ExitStack() as stack:
@@ -139,7 +139,7 @@ def fetch_request() -> fetch.FetchRequest:
     )  # fmt: skip
 
 
-def test_clients_that_stop_reading_cost_a_bounded_amount_of_memory(served: RunningBroker) -> None:
+def test_clients_that_stop_reading_use_bounded_memory(served: RunningBroker) -> None:
     now = int(time.time() * 1000)
     served.create_topic("large")
     value = bytes(900_000)
@@ -189,8 +189,8 @@ def resident_bytes(broker: RunningBroker) -> int:
 
 
 @pytest.mark.end_to_end
-def test_ten_thousand_connection_attempts(tmp_path: Path) -> None:
-    """More than max.connections: the others are closed at once, one line says so, and what is open goes on."""
+def test_ten_thousand_connection_attempts_beyond_the_limit_keep_open_connections(tmp_path: Path) -> None:
+    """Connections above max.connections are closed at once with one log line for all."""
     limit = 200
     with RunningBroker(tmp_path / "data", {"max.connections": limit}) as broker:
         create_topic(broker)
@@ -215,7 +215,7 @@ NAMES = {"slash": "a/b", "dots": "..", "dot": ".", "space": "a b", "line": "a\nb
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_no_topic_can_have_is_refused_with_kafkas_code(served: RunningBroker, name: str) -> None:
+def test_invalid_topic_name_gets_the_error_code_of_kafka(served: RunningBroker, name: str) -> None:
     topic = NAMES[name]
     before = sorted(path.name for path in served.log_dir.iterdir())
     with undisturbed(served, lines=1) as lines:
@@ -230,7 +230,7 @@ def test_a_name_that_no_topic_can_have_is_refused_with_kafkas_code(served: Runni
     assert sorted(path.name for path in served.log_dir.iterdir()) == before
 
 
-def test_the_longest_name_is_served(served: RunningBroker) -> None:
+def test_topic_name_of_maximum_length_is_served(served: RunningBroker) -> None:
     assert _created(served, "x" * 249) is ErrorCode.none
     assert (served.log_dir / ("x" * 249 + "-0")).is_dir()
 
@@ -290,7 +290,7 @@ def bad_batches() -> dict[str, tuple[bytes, ErrorCode]]:
         "not compressed as it says", "cut", "no batch", "magic 1", "control", "bomb of gzip", "bomb of zstd",
     ],
 )  # fmt: skip
-def test_a_bad_batch_is_refused_with_kafkas_code_and_one_line(
+def test_invalid_batch_gets_the_error_code_of_kafka_and_one_log_line(
     served: RunningBroker, bad_batches: dict[str, tuple[bytes, ErrorCode]], name: str
 ) -> None:
     records, code = bad_batches[name]
@@ -302,7 +302,7 @@ def test_a_bad_batch_is_refused_with_kafkas_code_and_one_line(
     assert f"WARNING Produce to {TOPIC}-0 from 127.0.0.1:" in lines[0]
 
 
-def test_with_acks_0_a_bad_batch_closes_the_connection(
+def test_invalid_batch_with_acks_0_closes_the_connection(
     served: RunningBroker, bad_batches: dict[str, tuple[bytes, ErrorCode]]
 ) -> None:
     records, _ = bad_batches["wrong CRC"]

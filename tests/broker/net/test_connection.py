@@ -1,4 +1,4 @@
-"""The order of a connection's requests and responses, and how it ends."""
+"""The order of a connection's requests and responses, and its end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.response_writer import HELD_RESPONSES, SMALL_BYTES, WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
 @in_a_loop
-async def test_responses_are_in_the_order_of_requests_and_one_is_handled_at_a_time() -> None:
+async def test_requests_of_a_connection_are_handled_one_at_a_time_in_order() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     peer.send(framed(b"one") + framed(b"two") + framed(b"three"))
@@ -46,7 +46,7 @@ async def test_request_without_response_writes_nothing() -> None:
 
 
 @in_a_loop
-async def test_a_response_in_pieces_is_written_in_order() -> None:
+async def test_response_in_pieces_is_written_in_order() -> None:
     handler = Handler()
     handler.answer = lambda frame: [b"\0\0\0\6", memoryview(b"abc"), bytearray(b"def")]
     peer = Peer(network(handler))
@@ -85,7 +85,7 @@ async def test_throttled_response_is_sent_immediately_and_the_next_request_waits
 
 
 @in_a_loop
-async def test_responses_to_small_requests_that_came_together_go_together() -> None:
+async def test_responses_to_small_requests_received_together_are_written_together() -> None:
     peer = Peer(network(Handler()))
     peer.send(b"".join(framed(bytes([n])) for n in range(2 * HELD_RESPONSES + 1)))
     await settle()
@@ -94,7 +94,7 @@ async def test_responses_to_small_requests_that_came_together_go_together() -> N
 
 
 @in_a_loop
-async def test_a_response_does_not_wait_for_a_request_that_waits() -> None:
+async def test_response_is_written_while_the_next_request_waits() -> None:
     handler = Handler()
     peer = Peer(network(handler))
     handler.holds = lambda frame: frame == b"long poll"
@@ -107,7 +107,7 @@ async def test_a_response_does_not_wait_for_a_request_that_waits() -> None:
 
 
 @in_a_loop
-async def test_a_response_does_not_wait_for_a_large_request() -> None:
+async def test_response_is_written_before_a_large_request_is_handled() -> None:
     handler = Handler()
     handler.answer = lambda frame: [framed(frame[:5])]
     peer = Peer(network(handler))
@@ -118,7 +118,7 @@ async def test_a_response_does_not_wait_for_a_large_request() -> None:
 
 
 @in_a_loop
-async def test_a_held_response_keeps_its_place_before_one_in_pieces() -> None:
+async def test_held_response_is_written_before_a_later_one_in_pieces() -> None:
     handler = Handler()
     handler.answer = lambda frame: [b"\0\0\0\6", b"abc", b"def"] if frame == b"fetch" else [framed(frame)]
     peer = Peer(network(handler))
@@ -128,7 +128,7 @@ async def test_a_held_response_keeps_its_place_before_one_in_pieces() -> None:
 
 
 @in_a_loop
-async def test_a_held_response_goes_when_no_response_follows_it() -> None:
+async def test_held_response_is_written_if_no_response_follows() -> None:
     handler = Handler()
     handler.answer = lambda frame: None if frame == b"acks=0" else [framed(frame)]
     peer = Peer(network(handler))
@@ -138,7 +138,7 @@ async def test_a_held_response_goes_when_no_response_follows_it() -> None:
 
 
 @in_a_loop
-async def test_requests_sent_before_the_end_are_handled() -> None:
+async def test_requests_received_before_end_of_stream_are_handled() -> None:
     """A producer with acks=0 sends and closes."""
     handler = Handler()
     handler.answer = lambda frame: None
@@ -151,7 +151,7 @@ async def test_requests_sent_before_the_end_are_handled() -> None:
 
 
 @in_a_loop
-async def test_a_peer_that_has_ended_its_side_still_gets_its_response() -> None:
+async def test_half_closed_peer_gets_its_response() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     peer.send(framed(b"question"))
@@ -166,7 +166,7 @@ async def test_a_peer_that_has_ended_its_side_still_gets_its_response() -> None:
 
 
 @in_a_loop
-async def test_a_handler_hears_of_the_end_and_is_not_cancelled() -> None:
+async def test_lost_connection_notifies_the_handler_without_cancelling_it() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     told: list[bool] = []
@@ -184,7 +184,7 @@ async def test_a_handler_hears_of_the_end_and_is_not_cancelled() -> None:
 
 
 @in_a_loop
-async def test_a_connection_lost_while_its_response_waits_ends() -> None:
+async def test_connection_lost_with_a_pending_response_ends() -> None:
     handler = Handler()
     handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
     peer = Peer(network(handler))
@@ -198,7 +198,9 @@ async def test_a_connection_lost_while_its_response_waits_ends() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, 101, 2**31 - 1])
-def test_a_nonsense_size_closes_the_connection_with_one_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_frame_size_closes_the_connection_with_one_log_line(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         handler = Handler()
         peer = Peer(network(handler, socket_request_max_bytes=100))
@@ -215,7 +217,7 @@ def test_a_nonsense_size_closes_the_connection_with_one_line(size: int, caplog: 
     )
 
 
-def test_a_connection_that_is_to_be_closed_is_and_others_live_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_a_connection_keeps_the_others_open(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler()
 
@@ -243,7 +245,9 @@ def test_a_connection_that_is_to_be_closed_is_and_others_live_on(caplog: pytest.
     ]
 
 
-def test_a_defect_of_dispatching_closes_the_connection_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_exception_of_the_handler_closes_the_connection_with_one_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test() -> None:
         handler = Handler()
         handler.answer = lambda frame: [[framed(frame)]][len(frame)]
@@ -261,9 +265,7 @@ def test_a_defect_of_dispatching_closes_the_connection_with_one_line(caplog: pyt
     cuts=st.lists(st.integers(1, 2000), min_size=1, max_size=5),
     order=st.lists(st.booleans(), max_size=60),
 )
-def test_every_interleaving_of_sending_handling_and_reading_gives_all_responses(
-    bodies: list[bytes], cuts: list[int], order: list[bool]
-) -> None:
+def test_all_responses_are_sent_for_every_interleaving(bodies: list[bytes], cuts: list[int], order: list[bool]) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
         peer = Peer(network(handler))

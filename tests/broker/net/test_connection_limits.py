@@ -1,4 +1,4 @@
-"""What a connection may hold and how long its turn is: it stops reading before it holds more."""
+"""Limits of a connection's memory, where it stops reading, and of the length of its turn."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kafkalog_broker.net.request_reader import (
     RECEIVE_BUFFER_BYTES,
 )
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import SLICE_S, TURN_S
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
 
 @in_a_loop
-async def test_a_slow_writer_is_served_when_its_request_is_complete() -> None:
+async def test_request_received_slowly_is_handled_when_complete() -> None:
     handler = Handler()
     peer = Peer(network(handler))
     for byte in framed(b"slowly"):
@@ -35,7 +35,7 @@ async def test_a_slow_writer_is_served_when_its_request_is_complete() -> None:
 
 
 @in_a_loop
-async def test_reading_pauses_while_much_is_waiting() -> None:
+async def test_reading_pauses_while_many_bytes_are_queued() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     large = bytes(READ_AHEAD_BYTES + 1)
@@ -61,7 +61,7 @@ async def test_small_requests_are_read_ahead() -> None:
 
 
 @in_a_loop
-async def test_a_peer_that_does_not_read_is_not_served_further() -> None:
+async def test_requests_of_a_peer_that_does_not_read_are_not_handled() -> None:
     handler = Handler()
     handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
     peer = Peer(network(handler))
@@ -76,7 +76,7 @@ async def test_a_peer_that_does_not_read_is_not_served_further() -> None:
 
 
 @in_a_loop
-async def test_a_peer_that_does_not_read_ends_up_not_being_read() -> None:
+async def test_peer_that_does_not_read_is_no_longer_read_from() -> None:
     handler = Handler()
     handler.answer = lambda frame: [framed(bytes(WRITE_BUFFER_BYTES))]
     peer = Peer(network(handler))
@@ -91,7 +91,7 @@ async def test_a_peer_that_does_not_read_ends_up_not_being_read() -> None:
 
 
 @in_a_loop
-async def test_a_connection_that_sends_without_waiting_gets_its_turn_and_no_more() -> None:
+async def test_connection_with_many_queued_requests_yields_to_others() -> None:
     """While one has thousands of requests in line, another's is handled after a few of them."""
     handler = Handler()
     net = network(handler)
@@ -115,7 +115,7 @@ async def test_a_connection_that_sends_without_waiting_gets_its_turn_and_no_more
 
 
 @in_a_loop
-async def test_a_handler_that_lets_others_go_is_handled_to_its_end() -> None:
+async def test_handler_that_yields_runs_to_completion() -> None:
     async def dispatch(frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ async def test_a_handler_that_lets_others_go_is_handled_to_its_end() -> None:
 
 
 @in_a_loop
-async def test_the_longest_that_the_loop_was_held_is_known_by_api() -> None:
+async def test_longest_loop_hold_is_recorded_for_each_api() -> None:
     """Each step of a handler by itself, not what lies between them."""
 
     def hold(seconds: float) -> None:
@@ -158,7 +158,7 @@ async def test_the_longest_that_the_loop_was_held_is_known_by_api() -> None:
 
 
 @in_a_loop
-async def test_frames_are_made_a_few_at_a_time() -> None:
+async def test_frames_are_created_in_small_numbers() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     peer.send(b"".join(framed(b"%d" % n) for n in range(10 * FRAMES_AT_ONCE)))
@@ -174,7 +174,7 @@ async def test_frames_are_made_a_few_at_a_time() -> None:
 
 
 @in_a_loop
-async def test_waiting_tiny_frames_count_with_their_overhead() -> None:
+async def test_queued_tiny_frames_count_with_their_overhead() -> None:
     """40 MB of frames of one byte, sent while a long poll waits, are read no further than one buffer."""
     handler = Handler(hold=True)
     peer = Peer(network(handler))
@@ -191,7 +191,7 @@ async def test_waiting_tiny_frames_count_with_their_overhead() -> None:
 
 
 @in_a_loop
-async def test_reading_waits_while_queued_max_request_bytes_are_used_up() -> None:
+async def test_reading_pauses_at_queued_max_request_bytes() -> None:
     handler = Handler(hold=True)
     net = network(handler, queued_max_request_bytes=1000)
     first, second = Peer(net), Peer(net)
@@ -214,7 +214,7 @@ async def test_reading_waits_while_queued_max_request_bytes_are_used_up() -> Non
 
 
 @in_a_loop
-async def test_a_connection_that_ends_gives_its_memory_back() -> None:
+async def test_closed_connection_releases_its_memory() -> None:
     handler = Handler(hold=True)
     net = network(handler, queued_max_request_bytes=1000)
     half, waiting, busy = Peer(net), Peer(net), Peer(net)
@@ -237,7 +237,7 @@ async def test_a_connection_that_ends_gives_its_memory_back() -> None:
     assert net.shared.memory.used == 0
 
 
-def test_a_large_request_that_is_not_produce_is_refused_when_it_begins(caplog: pytest.LogCaptureFixture) -> None:
+def test_large_request_other_than_produce_is_refused_at_its_header(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler()
         net = network(handler, queued_max_request_bytes=2**40)

@@ -14,7 +14,8 @@ from kafkalog_broker.net.dispatch import ConnectionClosed, ResponsePieces, dispa
 from kafkalog_broker.protocol import api_registry, frames
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api, on_error
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from tests.broker.net.helpers.fakes import in_a_loop
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 1, 0)
@@ -43,7 +44,7 @@ def heartbeat_answer(request: Request, code: ErrorCode) -> Any:
 
 
 @in_a_loop
-async def test_a_handler_gets_request_and_broker_and_its_answer_is_framed() -> None:
+async def test_handler_gets_request_and_broker_and_its_response_is_framed() -> None:
     async def handle(request: Request, broker: Any) -> Any:
         assert request.entity.group_id == "g"
         return broker
@@ -53,7 +54,7 @@ async def test_a_handler_gets_request_and_broker_and_its_answer_is_framed() -> N
 
 
 @in_a_loop
-async def test_a_handler_that_waits_for_nothing_may_be_a_plain_function() -> None:
+async def test_handler_may_be_a_plain_function() -> None:
     async def later(answer: Any) -> Any:
         return answer
 
@@ -76,7 +77,7 @@ async def test_a_handler_that_waits_for_nothing_may_be_a_plain_function() -> Non
 
 
 @in_a_loop
-async def test_an_error_becomes_the_answer_of_the_api() -> None:
+async def test_broker_error_becomes_the_error_response_of_the_api() -> None:
     async def handle(request: Request, broker: Any) -> Any:
         raise BrokerError(ErrorCode.unknown_member_id, "no such member")
 
@@ -87,7 +88,7 @@ async def test_an_error_becomes_the_answer_of_the_api() -> None:
 
 @pytest.mark.parametrize("registered", [False, True])
 @in_a_loop
-async def test_an_error_without_an_answer_closes_the_connection(registered: bool) -> None:
+async def test_broker_error_without_an_error_response_closes_the_connection(registered: bool) -> None:
     async def handle(request: Request, broker: Any) -> Any:
         raise BrokerError(ErrorCode.unknown_member_id, "no such member")
 
@@ -99,7 +100,7 @@ async def test_an_error_without_an_answer_closes_the_connection(registered: bool
 
 
 @in_a_loop
-async def test_a_handler_that_raises_closes_the_connection_and_names_the_place() -> None:
+async def test_unexpected_exception_closes_the_connection_and_is_logged_with_its_location() -> None:
     async def handle(request: Request, broker: Any) -> Any:
         raise RuntimeError("first\nsecond line")
 
@@ -113,7 +114,7 @@ async def test_a_handler_that_raises_closes_the_connection_and_names_the_place()
 
 
 @in_a_loop
-async def test_an_answer_that_does_not_fit_its_version_closes_the_connection() -> None:
+async def test_response_that_cannot_be_encoded_closes_the_connection() -> None:
     async def handle(request: Request, broker: Any) -> Any:
         return response_class(12, 1)(error_code=ErrorCode.none, throttle_time=timedelta(0))
 
@@ -123,7 +124,7 @@ async def test_an_answer_that_does_not_fit_its_version_closes_the_connection() -
 
 
 @in_a_loop
-async def test_no_answer_is_no_answer() -> None:
+async def test_handler_that_returns_none_sends_no_response() -> None:
     async def handle(request: Request, broker: Any) -> Any:
         return None
 
@@ -141,7 +142,7 @@ async def test_no_answer_is_no_answer() -> None:
     ],
 )
 @in_a_loop
-async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: str) -> None:
+async def test_malformed_request_closes_the_connection(frame: bytes, message: str) -> None:
     async def handle(request: Request, broker: Any) -> Any:
         raise AssertionError
 
@@ -151,7 +152,7 @@ async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: 
 
 
 @in_a_loop
-async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_modules_of_an_api_version_are_loaded_once_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
     monkeypatch.setattr(frames, "_loaded", {})
 

@@ -51,8 +51,10 @@ def neighbour(broker: RunningBroker) -> Iterator[Neighbour]:
 
 
 def answers(broker: RunningBroker, sent: bytes) -> list[bytes]:
-    """The whole responses to what is sent before the client's side is closed; an AssertionError for a part of one, a
-    TimeoutError when the broker neither answers nor closes."""
+    """Send bytes, close the client's side and return the complete responses.
+
+    Raises AssertionError for a partial response, TimeoutError if the broker neither responds nor closes the connection.
+    """
     data = b""
     with connect(broker) as client:
         try:
@@ -98,14 +100,14 @@ def cuts_of(key: int, version: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(("key", "version"), OLDEST_AND_NEWEST_FIRST)
-def test_a_request_cut_at_every_length_is_malformed(key: int, version: int) -> None:
+def test_truncated_request_is_malformed(key: int, version: int) -> None:
     for cut in cuts_of(key, version):
         with pytest.raises(MalformedRequest):
             decode_request(cut)
 
 
 @pytest.mark.parametrize(("key", "version"), NEWEST)
-def test_a_request_cut_at_every_length_closes_its_connection(broker: RunningBroker, key: int, version: int) -> None:
+def test_truncated_request_closes_its_connection(broker: RunningBroker, key: int, version: int) -> None:
     cuts = list(cuts_of(key, version))
     with undisturbed(broker, lines=None) as lines:  # one each, up to the rate of such lines (`LogRate`)
         for cut in cuts:
@@ -119,7 +121,7 @@ def served_requests() -> st.SearchStrategy[tuple[int, int, Any]]:
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=served_requests(), unknown=st.none() | st.binary(max_size=20))
-def test_any_request_is_answered_or_closes_its_connection(
+def test_valid_request_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, drawn: tuple[int, int, Any], unknown: bytes | None
 ) -> None:
     responses = answers(broker, framed(encode_request(*drawn, unknown=unknown)))
@@ -129,7 +131,7 @@ def test_any_request_is_answered_or_closes_its_connection(
 
 @settings(max_examples=examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=served_requests(), data=st.data())
-def test_a_damaged_request_is_answered_or_closes_its_connection(
+def test_damaged_request_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, drawn: tuple[int, int, Any], data: st.DataObject
 ) -> None:
     frame = bytearray(encode_request(*drawn))
@@ -142,7 +144,7 @@ def test_a_damaged_request_is_answered_or_closes_its_connection(
 
 @settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pair=st.sampled_from(SERVED), body=st.binary(max_size=300))
-def test_random_bytes_behind_a_header_are_answered_or_close_their_connection(
+def test_random_body_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, pair: tuple[int, int], body: bytes
 ) -> None:
     responses = answers(broker, framed(struct.pack(">hhih", *pair, 9, -1) + body))
@@ -152,14 +154,14 @@ def test_random_bytes_behind_a_header_are_answered_or_close_their_connection(
 
 @settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stream=st.binary(max_size=500))
-def test_random_streams_are_answered_or_close_their_connection(
+def test_random_stream_is_answered_or_closes_its_connection(
     broker: RunningBroker, neighbour: Neighbour, stream: bytes
 ) -> None:
     answers(broker, stream)
     neighbour.is_served()
 
 
-def test_the_broker_has_no_defect_to_tell(broker: RunningBroker) -> None:
-    """Last of this file: a handler that raised what it should not would have ended its connection with an ERROR."""
+def test_broker_logged_no_error(broker: RunningBroker) -> None:
+    """Must be the last test of the file: an unexpected exception of a handler is logged with level ERROR."""
     told = [line for line in broker.log().splitlines() if " ERROR " in line or "Traceback" in line]
     assert told == []

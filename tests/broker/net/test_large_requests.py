@@ -1,4 +1,4 @@
-"""Large requests wait undecoded for room, in the order in which they came."""
+"""Large requests wait undecoded for memory, in order of arrival."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kafkalog_broker.net.response_writer import SMALL_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import memory_trim
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.memory_trim import IdleTrim
@@ -24,7 +25,7 @@ from tests.broker.net.helpers.fakes import in_a_loop, settle
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an API that answers at once", "one that may wait for others"])
 @in_a_loop
-async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+async def test_large_requests_are_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
     monkeypatch.setattr(api_registry, "_ERROR_HANDLERS", {})
     if waits:
@@ -91,7 +92,7 @@ async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkey
     steps: list[str] = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)  # type: ignore[assignment]
+        is_over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
             steps.append("others")

@@ -1,4 +1,4 @@
-"""After a stall, what lies in sockets is handled before sessions end."""
+"""After a stall of the event loop, received bytes are handled before sessions expire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def loop() -> Loop:
     return Loop()
 
 
-def test_a_timer_in_time_calls(loop: Loop) -> None:
+def test_timer_on_time_calls_back(loop: Loop) -> None:
     called: list[float] = []
     LateTimer(loop, 10, lambda: called.append(loop.now))  # type: ignore[arg-type]
     loop.run_until(9.9)
@@ -51,7 +51,7 @@ def test_a_timer_in_time_calls(loop: Loop) -> None:
     assert called == [10 + LATE_S / 2]
 
 
-def test_a_heartbeat_that_lay_in_its_socket_during_a_stall_keeps_the_member(loop: Loop) -> None:
+def test_heartbeat_received_during_a_stall_keeps_the_member(loop: Loop) -> None:
     called: list[float] = []
     session = LateTimer(loop, 10, lambda: called.append(loop.now))  # type: ignore[arg-type]
     loop.run_until(22)  # the loop was held for 12 s
@@ -61,7 +61,7 @@ def test_a_heartbeat_that_lay_in_its_socket_during_a_stall_keeps_the_member(loop
     assert not called
 
 
-def test_a_member_without_a_heartbeat_is_expired_after_the_grace(loop: Loop) -> None:
+def test_member_without_a_heartbeat_expires_after_the_grace_period(loop: Loop) -> None:
     called: list[float] = []
     LateTimer(loop, 10, lambda: called.append(loop.now))  # type: ignore[arg-type]
     loop.run_until(22)
@@ -69,5 +69,5 @@ def test_a_member_without_a_heartbeat_is_expired_after_the_grace(loop: Loop) -> 
     assert called == [22 + GRACE_S]
 
 
-def test_sleeping_ends() -> None:
+def test_sleep_ends() -> None:
     asyncio.run(late_timer.sleep(0))

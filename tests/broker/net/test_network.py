@@ -24,7 +24,8 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
@@ -52,7 +53,7 @@ Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 
 @asynccontextmanager
 async def listening(dispatch: Dispatch, **properties: object) -> AsyncIterator[tuple[Network, Listener]]:
-    """Stopped whatever happens: uvloop waits forever for what a failed test leaves open."""
+    """A network that is always stopped: uvloop would wait forever for connections that a failed test leaves open."""
     network = fakes.network(dispatch, **properties)
     try:
         yield network, await listen(network, "PLAINTEXT", "127.0.0.1", 0)
@@ -76,7 +77,7 @@ async def ask(listener: Listener, body: bytes) -> bytes:
     return answer
 
 
-def test_large_and_small_requests_come_back(run: Run) -> None:
+def test_large_and_small_requests_are_answered(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             numbers = random.Random(4)
@@ -89,7 +90,7 @@ def test_large_and_small_requests_come_back(run: Run) -> None:
     run(test)
 
 
-def test_connections_do_not_mix_although_they_share_a_buffer(run: Run) -> None:
+def test_connections_with_a_shared_buffer_keep_their_data_apart(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
 
@@ -110,7 +111,7 @@ def test_connections_do_not_mix_although_they_share_a_buffer(run: Run) -> None:
     run(test)
 
 
-def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run) -> None:
+def test_client_that_does_not_read_is_no_longer_served_but_others_are(run: Run) -> None:
     async def test() -> None:
         handler = Handler()
         handler.answer = lambda frame: [framed(bytes(8 * MB))] if frame == b"fetch" else [framed(frame)]
@@ -130,7 +131,7 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
     run(test)
 
 
-def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: Run, tmp_path: Path) -> None:
+def test_unread_response_from_a_file_uses_one_buffer(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         data = random.Random(5).randbytes(32 * MB)
         path = tmp_path / "00000000000000000000.log"
@@ -157,14 +158,14 @@ def test_a_client_that_does_not_read_a_response_from_a_file_costs_a_buffer(run: 
     run(test)
 
 
-def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
+def test_response_from_a_file_yields_to_other_connections(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer that reads as fast as is sent would keep the loop for as long as a response of 50 MB takes."""
+    """Without yielding, a peer that reads as fast as the broker sends would hold the loop for the whole response."""
     turns = []
 
     class Short(TimeSlice):
-        over = property(lambda self: True)  # type: ignore[assignment]
+        is_over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
             turns.append(1)
@@ -184,7 +185,7 @@ def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
     assert len(turns) >= MB // BUFFER_BYTES
 
 
-def test_a_response_whose_file_became_shorter_ends_the_connection_with_one_line(
+def test_response_from_a_truncated_file_closes_the_connection_with_one_log_line(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -204,7 +205,7 @@ def test_a_response_whose_file_became_shorter_ends_the_connection_with_one_line(
     assert f"the file ends at byte {MB} of [0, {2 * MB}) of a segment" in caplog.text
 
 
-def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
+def test_half_closed_client_gets_its_responses(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             reader, writer = await connect(listener)
@@ -216,7 +217,7 @@ def test_a_half_closed_client_gets_its_responses(run: Run) -> None:
     run(test)
 
 
-def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_reset_connection_is_not_logged(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
         async with listening(handler) as (network, listener):
@@ -239,7 +240,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run) -> None:
+def test_connection_above_the_limit_is_closed_until_another_one_ends(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler(), max_connections=3) as (network, listener):
             held = [await connect(listener) for _ in range(3)]
@@ -262,7 +263,7 @@ def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run
     run(test)
 
 
-def test_several_listeners_tell_their_names(run: Run) -> None:
+def test_requests_carry_the_name_of_their_listener(run: Run) -> None:
     async def test() -> None:
         async def which(frame: Any, connection: ConnectionInfo) -> list[Any]:
             return [framed(f"{connection.listener} {connection.local_port}".encode())]
@@ -278,7 +279,7 @@ def test_several_listeners_tell_their_names(run: Run) -> None:
     run(test)
 
 
-def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> None:
+def test_port_in_use_raises_an_error_that_names_the_listener(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             other = fakes.network(Handler())
@@ -290,7 +291,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> N
     run(test)
 
 
-def test_a_stopped_network_accepts_nothing(run: Run) -> None:
+def test_stopped_network_accepts_no_connection(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             reader, writer = await connect(listener)
@@ -323,7 +324,7 @@ HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + b"\0\1g" + struct.pack(">ih", 1
 
 
 @pytest.mark.usefixtures("served")
-def test_clients_that_send_rubbish_are_cut_off_and_one_that_does_not_is_served_as_before(
+def test_clients_that_send_invalid_bytes_are_closed_and_others_served(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     numbers = random.Random(9)

@@ -18,7 +18,7 @@ def move_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(loop, "time", lambda: now + seconds)
 
 
-def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_connections_above_max_connections_are_refused_with_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         net = network(Handler(), max_connections=2)
         first, second = Peer(net), Peer(net)
@@ -39,7 +39,7 @@ def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(cap
 
 
 @in_a_loop
-async def test_connections_are_counted_by_address() -> None:
+async def test_max_connections_per_ip_counts_by_address() -> None:
     net = network(Handler(), max_connections_per_ip=1, max_connections_per_ip_overrides="10.0.0.9:2")
     peers = [Peer(net, host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.9")]
     await settle()
@@ -47,7 +47,7 @@ async def test_connections_are_counted_by_address() -> None:
 
 
 @in_a_loop
-async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_host_name_override_limits_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = {"one.example.org": "10.0.0.1", "two.example.org": "10.0.0.2"}
     monkeypatch.setattr("kafkalog_broker.net.network.resolve_address", addresses.__getitem__)
     net = network(Handler())
@@ -62,7 +62,7 @@ async def test_a_host_name_in_the_overrides_limits_its_address(monkeypatch: pyte
     await net.stop()
 
 
-def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
+def test_unresolvable_host_name_override_is_named_in_the_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(host: str) -> str:
@@ -85,12 +85,12 @@ def test_a_host_name_in_the_overrides_that_is_not_found_is_named(
     )
 
 
-def test_the_address_of_a_name_is_ipv4_where_it_has_one() -> None:
+def test_host_name_override_prefers_ipv4() -> None:
     assert resolve_address("localhost") == "127.0.0.1"
 
 
 @in_a_loop
-async def test_an_ipv4_address_on_a_socket_for_both_kinds_is_that_address() -> None:
+async def test_ipv4_mapped_address_counts_as_ipv4() -> None:
     net = network(Handler(), max_connections_per_ip_overrides="10.0.0.7:1")
     one, other = Peer(net, host="::ffff:10.0.0.7"), Peer(net, host="::ffff:10.0.0.7")
     assert one.connection.info.host == "10.0.0.7"
@@ -98,7 +98,7 @@ async def test_an_ipv4_address_on_a_socket_for_both_kinds_is_that_address() -> N
     assert Peer(net, host="2001:db8::1").connection.info.host == "2001:db8::1"
 
 
-def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         net = network(Handler(), connections_max_idle_ms=10_000)
         idle, mid_frame, active = Peer(net), Peer(net), Peer(net)
@@ -119,7 +119,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert "connections.max.idle.ms" in caplog.text
 
 
-def test_a_connection_whose_request_is_handled_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_with_a_request_in_progress_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
         net = network(handler, connections_max_idle_ms=10_000)
@@ -137,7 +137,7 @@ def test_a_connection_whose_request_is_handled_is_not_idle(monkeypatch: pytest.M
     run(test)
 
 
-def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peer_that_reads_nothing_is_idle_and_a_slow_reader_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         handler = Handler()
         handler.answer = lambda frame: [framed(bytes(1 << 20))]
@@ -157,7 +157,7 @@ def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkey
     run(test)
 
 
-def test_a_connection_that_ends_and_is_not_read_to_its_end_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draining_connection_that_is_not_read_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         net = network(Handler(), connections_max_idle_ms=10_000)
         peer = Peer(net)
@@ -175,7 +175,7 @@ def test_a_connection_that_ends_and_is_not_read_to_its_end_is_idle(monkeypatch: 
 
 
 @in_a_loop
-async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> None:
+async def test_stop_finishes_the_current_request_and_takes_no_other() -> None:
     handler = Handler(hold=True)
     net = network(handler)
     busy, idle = Peer(net), Peer(net)
@@ -197,7 +197,7 @@ async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> 
     assert len(net.quotas.open) == 0
 
 
-def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> None:
+def test_stop_ends_at_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
         net = network(handler)
@@ -217,7 +217,7 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
     assert "closing 2 connections that are still busy" in caplog.text
 
 
-def test_connections_leave_open_files_to_the_logs() -> None:
+def test_connections_are_limited_to_keep_descriptors_for_logs() -> None:
     assert limit_to_open_files(1024, 2**31 - 1) == 768
     assert limit_to_open_files(1024, 100) == 100
     assert limit_to_open_files(1, 100) == 1
@@ -225,7 +225,7 @@ def test_connections_leave_open_files_to_the_logs() -> None:
     assert raise_open_files_limit() > 0
 
 
-def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second() -> None:
+def test_connections_above_the_creation_rate_are_delayed() -> None:
     rate = CreationRate()
     assert [rate.reserve_start(4, 50, 100.0) for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0.25, 0.5, 0.75])
     assert rate.reserve_start(4, 50, 101.0) == 0.0
@@ -234,14 +234,14 @@ def test_connections_come_at_the_rate_that_is_allowed_after_those_of_one_second(
     assert [CreationRate().reserve_start(UNLIMITED, 50, 1.0) for _ in range(3)] == [0.0] * 3
 
 
-def test_no_more_connections_wait_for_their_turn_than_a_backlog_holds() -> None:
+def test_delayed_connections_are_bounded_by_the_backlog() -> None:
     rate = CreationRate()
     assert [rate.reserve_start(2, 3, 100.0) for _ in range(7)] == [0, 0, 0.5, 1.0, 1.5, None, None]
     assert rate.reserve_start(2, 3, 100.5) == 1.5
 
 
 @in_a_loop
-async def test_a_connection_above_the_creation_rate_is_served_when_its_turn_comes() -> None:
+async def test_delayed_connection_is_served_later() -> None:
     net = network(Handler(), max_connection_creation_rate=2)
     peers = [Peer(net) for _ in range(3)]
     for peer in peers:
@@ -254,7 +254,7 @@ async def test_a_connection_above_the_creation_rate_is_served_when_its_turn_come
     assert peers[2].responses == [b"hello"]
 
 
-def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_stop_does_not_wait_for_delayed_connections(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         net = network(Handler(), max_connection_creation_rate=1)
         peers = [Peer(net) for _ in range(30)]
@@ -266,7 +266,7 @@ def test_a_connection_that_waits_for_its_turn_does_not_hold_up_the_end(caplog: p
 
 
 @in_a_loop
-async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
+async def test_delayed_connection_that_closes_is_removed() -> None:
     net = network(Handler(), max_connection_creation_rate=1, socket_listen_backlog_size=5)
     peers = [Peer(net) for _ in range(7)]
     await settle()
@@ -278,7 +278,7 @@ async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
 
 
 @in_a_loop
-async def test_limits_hold_for_new_connections_as_soon_as_they_are_changed() -> None:
+async def test_changed_limits_apply_to_new_connections() -> None:
     net = network(Handler(), max_connections=3)
     peers = [Peer(net), Peer(net)]
     net.quotas.update_config(config(max_connections=1))

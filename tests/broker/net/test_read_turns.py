@@ -15,7 +15,7 @@ FRAME = struct.pack(">i", SIZE) + bytes(SIZE)  # Produce: API key 0
 
 
 @in_a_loop
-async def test_many_large_frames_are_read_a_few_pieces_a_round() -> None:
+async def test_large_frames_are_read_in_bounded_pieces_per_loop_round() -> None:
     handler = Handler()
     handler.answer = lambda frame: [b"\0\0\0\1", b"a"]
     network = fakes.network(handler, socket_request_max_bytes=SIZE)

@@ -30,7 +30,7 @@ def reader(shared: memoryview, max_bytes: int = LARGEST, pool: MemoryPool | None
 
 
 class Wire:
-    """Feeds bytes to a reader as a socket does: never more at once than the buffer it is given."""
+    """Feeds bytes to a reader as a socket does: at most as many at once as fit into its buffer."""
 
     def __init__(self, buffer_bytes: int = 64, max_bytes: int = LARGEST) -> None:
         self.pool = MemoryPool(2**40)
@@ -61,7 +61,7 @@ BODIES = st.lists(st.binary(min_size=1, max_size=LARGEST), max_size=6)
 
 
 @given(bodies=BODIES, cuts=st.lists(st.integers(1, 200), min_size=1), buffer_bytes=st.integers(1, 300))
-def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
+def test_frames_are_reassembled_from_any_pieces(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
     wire = Wire(buffer_bytes)
     stream = b"".join(map(framed, bodies))
     position = turn = 0
@@ -77,7 +77,7 @@ def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: lis
 
 
 @given(bodies=BODIES)
-def test_frames_come_byte_by_byte(bodies: list[bytes]) -> None:
+def test_frames_received_byte_by_byte_are_reassembled(bodies: list[bytes]) -> None:
     wire = Wire()
     for byte in b"".join(map(framed, bodies)):
         wire.send(bytes([byte]))
@@ -94,7 +94,7 @@ def test_frame_received_in_three_parts_is_complete() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**31), LARGEST + 1, 2**31 - 1])
-def test_a_size_that_is_negative_or_too_large_is_malformed(size: int) -> None:
+def test_negative_or_too_large_size_is_malformed(size: int) -> None:
     wire = Wire()
     with pytest.raises(MalformedRequest, match=f"a request of {size} bytes, socket.request.max.bytes allows 1 to 1000"):
         wire.send(framed(b"good") + struct.pack(">i", size))
@@ -103,19 +103,19 @@ def test_a_size_that_is_negative_or_too_large_is_malformed(size: int) -> None:
     assert wire.pool.used == 0
 
 
-def test_the_largest_size_is_served() -> None:
+def test_frame_of_maximum_size_is_read() -> None:
     wire = Wire()
     wire.send(framed(b"x" * LARGEST))
     assert wire.received() == [b"x" * LARGEST]
 
 
-def test_a_large_frame_is_received_into_its_own_memory() -> None:
+def test_large_frame_is_received_into_its_own_buffer() -> None:
     wire = Wire(max_bytes=1 << 30)
     wire.send(struct.pack(">i", 1 << 30))  # says one GB: nothing is touched before it comes
     assert len(wire.reader.buffer()) == READ_BYTES
 
 
-def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
+def test_frames_of_one_read_are_created_in_small_numbers() -> None:
     bodies = [b"%d" % n for n in range(FRAMES_AT_ONCE + 3)]
     stream = b"".join(map(framed, bodies)) + b"\0\0"
     shared = memoryview(bytearray(stream))
@@ -129,7 +129,7 @@ def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
     assert not requests.has_more
 
 
-def test_no_frame_begins_while_the_pool_is_used_up() -> None:
+def test_no_frame_begins_while_the_memory_pool_is_exhausted() -> None:
     pool = MemoryPool(100)
     shared = memoryview(bytearray(framed(b"one") + framed(b"two" * 20) + framed(b"three")))
     requests = reader(shared, pool=pool)

@@ -25,8 +25,8 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> FileHandle:
     return FileHandle(str(path))
 
 
-def taken(stream: ResponseStream, size: int) -> list[bytes]:
-    """What comes in buffers of `size`, up to the end."""
+def read_buffers(stream: ResponseStream, size: int) -> list[bytes]:
+    """Return the contents of the buffers of `size` bytes, up to the end of the stream."""
     buffer, parts = memoryview(bytearray(size)), []
     while count := stream.fill(buffer):
         parts.append(bytes(buffer[:count]))
@@ -43,37 +43,37 @@ pieces = st.lists(
 
 
 @given(pieces=pieces, size=st.integers(1, 3000))
-def test_a_stream_is_its_pieces_one_behind_the_other_in_full_buffers(handle, pieces, size):
+def test_stream_fills_buffers_with_its_pieces_in_order(handle, pieces, size):
     wanted = b"".join(one if isinstance(one, bytes) else FILE[one[0] : one[1]] for one in pieces)
     stream = ResponseStream(
         one if isinstance(one, bytes) else FileSlice(handle, one[0], one[1] - one[0]) for one in pieces
     )
-    parts = taken(stream, size)
+    parts = read_buffers(stream, size)
     assert b"".join(parts) == wanted
     assert all(len(part) == size for part in parts[:-1])
 
 
-def test_a_file_that_is_removed_meanwhile_is_read_to_the_end(tmp_path: Path) -> None:
+def test_file_deleted_during_the_stream_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(FILE)
     stream = ResponseStream([FileSlice(FileHandle(str(path)), 100, 5000)])
     buffer = memoryview(bytearray(2000))
     assert stream.fill(buffer) == 2000
     path.unlink()
-    assert b"".join(taken(stream, 2000)) == FILE[2100:5100]
+    assert b"".join(read_buffers(stream, 2000)) == FILE[2100:5100]
 
 
-def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+def test_truncated_file_raises(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(FILE)
     stream = ResponseStream([b"head", FileSlice(FileHandle(str(path)), 100, 5000)])
     os.truncate(path, 3000)
     with pytest.raises(BrokerError, match=r"the file ends at byte 2900 of \[100, 5100\) of a segment") as raised:
-        taken(stream, 1000)
+        read_buffers(stream, 1000)
     assert raised.value.code == ErrorCode.kafka_storage_error
 
 
-def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_read_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(FILE)
     stream = ResponseStream([FileSlice(FileHandle(str(path)), 0, 10)])
@@ -83,11 +83,11 @@ def test_a_disk_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.preadv", broken)
     with pytest.raises(BrokerError, match=r"byte 0 of .* cannot be read: .*Input/output error"):
-        taken(stream, 1000)
+        read_buffers(stream, 1000)
 
 
 class Transport:
-    """Has so many unsent bytes whatever is written."""
+    """A transport with a fixed number of unsent bytes."""
 
     def __init__(self, unsent: int) -> None:
         self.unsent, self.written = unsent, list[memoryview]()
@@ -101,7 +101,7 @@ class Transport:
 
 @pytest.mark.parametrize("unsent", [0, 1])
 @in_a_loop
-async def test_a_buffer_is_used_again_only_when_its_bytes_are_sent(unsent: int) -> None:
+async def test_buffer_is_reused_only_after_its_bytes_are_sent(unsent: int) -> None:
     writer, transport = ResponseWriter(asyncio.get_running_loop(), []), Transport(unsent)
     writer.transport = cast(asyncio.Transport, transport)
     await writer.stream([bytes(BUFFER_BYTES), b"rest"])

@@ -1,4 +1,4 @@
-"""A peer of a listener with SASL has some time to say who it is, and no more."""
+"""The deadline for authentication on a listener with SASL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = SaslSettings(("PLAIN",), {"alice": "secret"}, {"PLAIN": 0}, 1000, 0)
 GATE = partial(SaslGate, lambda: SETTINGS, CredentialStore(lambda mechanism, name: None, no_token, lambda: 0))
 
 
-def test_who_does_not_authenticate_in_time_is_closed(
+def test_connection_without_authentication_in_time_is_closed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.load_all()

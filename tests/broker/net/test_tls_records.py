@@ -1,4 +1,4 @@
-"""Records of TLS as they come, against a client of OpenSSL's that has no socket either."""
+"""Processing of TLS records, with an OpenSSL client in memory instead of a socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.security.stores import authority, inline, settings
 
 
 class Socket(FakeTransport):
-    """May be asked for the same state again."""
+    """A socket on which pause and resume may be repeated."""
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -29,7 +29,7 @@ class Socket(FakeTransport):
 
 
 class Taking:
-    """The connection: it keeps what comes, with room for so much at once."""
+    """The connection: it keeps the received data, with a buffer of limited size."""
 
     def __init__(self) -> None:
         self.room, self.took, self.ended = 1 << 20, list[bytes](), False
@@ -64,7 +64,7 @@ class Taking:
 
 
 class Client:
-    """What it writes is in `sent`, and not taken out by itself."""
+    """An in-memory TLS client; its outgoing bytes stay in `sent`."""
 
     def __init__(self) -> None:
         self._in, self.sent = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -111,7 +111,7 @@ async def shaken_hands() -> Client:
 
 
 @in_a_loop
-async def test_small_records_come_out_together() -> None:
+async def test_small_tls_records_are_delivered_together() -> None:
     client = await shaken_hands()
     messages = [random.Random(n).randbytes(1 + n * 7) for n in range(100)]
     for message in messages:
@@ -134,7 +134,7 @@ async def test_tls_record_received_in_pieces_is_decrypted_once_complete() -> Non
 
 
 @in_a_loop
-async def test_what_has_no_room_waits() -> None:
+async def test_data_beyond_the_buffer_is_delivered_later() -> None:
     client = await shaken_hands()
     client.taking.room = 7_000
     data = random.Random(2).randbytes(40_000)
@@ -145,7 +145,7 @@ async def test_what_has_no_room_waits() -> None:
 
 
 @in_a_loop
-async def test_nothing_is_decrypted_while_the_connection_takes_nothing() -> None:
+async def test_paused_connection_decrypts_nothing() -> None:
     client = await shaken_hands()
     client.server.pause_reading()
     client.tls.write(b"a")
@@ -159,7 +159,7 @@ async def test_nothing_is_decrypted_while_the_connection_takes_nothing() -> None
 
 
 @in_a_loop
-async def test_one_step_takes_a_bounded_number_of_records() -> None:
+async def test_one_step_decrypts_a_bounded_number_of_tls_records() -> None:
     """Each holds one byte, so that a buffer would take thousands of them. Nothing is read before they are taken."""
     client = await shaken_hands()
     count = 2 * RECORDS_AT_ONCE + 10
@@ -204,7 +204,7 @@ async def test_damaged_tls_record_closes_with_an_alert() -> None:
 
 
 @in_a_loop
-async def test_what_is_written_is_read_by_the_peer_before_the_goodbye() -> None:
+async def test_written_data_is_sent_before_close_notify() -> None:
     client = await shaken_hands()
     data = random.Random(3).randbytes(3 * PIECE_BYTES + 1)
     client.server.write(data)
@@ -218,7 +218,7 @@ async def test_what_is_written_is_read_by_the_peer_before_the_goodbye() -> None:
 
 
 @in_a_loop
-async def test_whoever_is_told_that_something_waits_finds_all_of_it() -> None:
+async def test_pause_writing_callback_sees_the_full_write_buffer_size() -> None:
     """As `UnreadResponses`, which closes peers by it."""
     client, size, found = await shaken_hands(), 7 * PIECE_BYTES, list[int]()
     client.socket.peer_reads = False

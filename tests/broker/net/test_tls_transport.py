@@ -25,7 +25,7 @@ from kafkalog_broker.net.network import Network
 from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES
 from kafkalog_broker.net.tls_turns import TlsTurns
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.security.listener_tls import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
 from kafkalog_broker.testing_support.certificate_authority import Issued
@@ -91,7 +91,7 @@ async def closed(writer: asyncio.StreamWriter) -> None:
         pass
 
 
-def test_large_and_small_requests_come_back(run: Run) -> None:
+def test_large_and_small_requests_are_answered(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler()) as (_network, listener):
             numbers = random.Random(4)
@@ -131,7 +131,7 @@ def test_response_from_a_file_reaches_a_slow_reader_completely(run: Run, tmp_pat
     run(test)
 
 
-def test_a_large_response_in_memory_is_encrypted_as_its_peer_takes_it_and_counts_until_then(run: Run) -> None:
+def test_large_response_is_encrypted_as_it_is_read_and_counted_until_then(run: Run) -> None:
     data = random.Random(6).randbytes(20 * MB)
 
     async def test() -> None:
@@ -155,7 +155,7 @@ def test_a_large_response_in_memory_is_encrypted_as_its_peer_takes_it_and_counts
     run(test)
 
 
-def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, tmp_path: Path) -> None:
+def test_principal_is_the_certificate_subject_or_anonymous(run: Run, tmp_path: Path) -> None:
     async def test() -> None:
         seen: list[str] = []
 
@@ -175,7 +175,7 @@ def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, t
 
 
 @pytest.mark.parametrize("what", ["none", "expired", "unknown authority", "plaintext", "garbage"])
-def test_who_is_not_let_in_is_one_line_in_the_log(
+def test_failed_handshake_is_logged_in_one_line(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     from kafkalog_broker.testing_support.certificate_authority import Authority
@@ -218,7 +218,7 @@ def test_who_is_not_let_in_is_one_line_in_the_log(
     assert said in lines[0]
 
 
-def test_a_client_that_never_finishes_holds_its_socket_for_a_bounded_time(
+def test_unfinished_handshake_is_closed_after_a_timeout(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_transport, "HANDSHAKE_S", 0.05)
@@ -238,7 +238,7 @@ def test_a_client_that_never_finishes_holds_its_socket_for_a_bounded_time(
     assert sum("handshake was not done" in record.message for record in caplog.records) == 2
 
 
-def test_half_done_handshakes_count_as_connections(run: Run) -> None:
+def test_unfinished_handshakes_count_as_connections(run: Run) -> None:
     async def test() -> None:
         async with listening(Handler(), max_connections=2) as (network, listener):
             open_now = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
@@ -250,8 +250,8 @@ def test_half_done_handshakes_count_as_connections(run: Run) -> None:
     run(test)
 
 
-def test_requests_sent_before_the_end_are_answered(run: Run) -> None:
-    """The client's goodbye comes with its last requests: Python's SSLSocket can send one and still read."""
+def test_requests_sent_before_close_notify_are_answered(run: Run) -> None:
+    """The client sends close_notify with its last requests and still reads."""
 
     async def test() -> None:
         handler = Handler()
@@ -287,7 +287,7 @@ def test_requests_sent_before_the_end_are_answered(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_vanishes_ends_its_connection(run: Run) -> None:
+def test_connection_reset_without_close_notify_ends(run: Run) -> None:
     async def test() -> None:
         handler = Handler(hold=True)
         async with listening(handler) as (network, listener):
@@ -306,7 +306,7 @@ def test_a_peer_that_vanishes_ends_its_connection(run: Run) -> None:
     run(test)
 
 
-def test_connections_that_come_later_get_the_new_certificate(run: Run) -> None:
+def test_new_connections_get_the_new_certificate(run: Run) -> None:
     async def test() -> None:
         renewed = authority().issue("localhost", ("localhost",))
         now = [ListenerTls(settings(inline()))]
@@ -330,8 +330,8 @@ def test_connections_that_come_later_get_the_new_certificate(run: Run) -> None:
     run(test)
 
 
-def test_a_handshake_of_random_bytes_never_holds_or_breaks_the_listener(run: Run) -> None:
-    """Real first messages with bytes changed, cut or doubled."""
+def test_damaged_handshakes_do_not_affect_the_listener(run: Run) -> None:
+    """The messages are ClientHellos with bytes changed, cut or duplicated."""
 
     async def test() -> None:
         numbers = random.Random(7)
@@ -365,9 +365,11 @@ def test_a_handshake_of_random_bytes_never_holds_or_breaks_the_listener(run: Run
     run(test)
 
 
-def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> None:
-    """TLS answers a request for new keys by itself; here with bytes that were never asked for, as no client of Python's
-    can ask."""
+def test_peer_that_requests_key_updates_without_reading_is_closed(run: Run) -> None:
+    """TLS responds to key update requests by itself.
+
+    Python's client cannot request key updates, so other bytes are written to the broker's TLS object.
+    """
 
     async def test() -> None:
         async with listening(Handler()) as (network, listener):
@@ -387,8 +389,8 @@ def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> 
     run(test)
 
 
-def test_handshakes_go_in_turns() -> None:
-    """A round takes steps until their time is over, at least one; nobody is passed over."""
+def test_handshakes_take_turns() -> None:
+    """A round takes at least one step and continues until its time is used up; no handshake is skipped."""
 
     async def test() -> None:
         now, taken = [0.0], list[int]()
@@ -409,7 +411,7 @@ def test_handshakes_go_in_turns() -> None:
     asyncio.run(test())
 
 
-def test_handshakes_that_hold_the_loop_are_seen_and_stop_after_their_share_of_a_round() -> None:
+def test_long_handshakes_are_recorded_and_stop_after_their_share_of_a_round() -> None:
     times = iter([0.0, 0.0015, 0.003, 0.003, 0.0035])
 
     async def go() -> tuple[list[int], dict[str, float]]:

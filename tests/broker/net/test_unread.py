@@ -1,4 +1,4 @@
-"""Responses that peers do not read: bounded in all, and only those that read nothing are closed."""
+"""The bound on all unread responses: only connections that read nothing are closed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.unread_responses import UNREAD_BYTES
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 
@@ -41,7 +41,7 @@ def test_connections_that_read_nothing_are_closed_until_the_limit_holds(caplog: 
 
 
 @in_a_loop
-async def test_what_is_read_or_lost_is_not_held() -> None:
+async def test_bytes_read_or_lost_are_not_counted() -> None:
     handler = Handler()
     handler.answer = lambda frame: [framed(bytes(UNREAD_BYTES // 2))]
     net = network(handler)
@@ -65,7 +65,7 @@ async def test_what_is_read_or_lost_is_not_held() -> None:
 
 
 class Held(Handler):
-    """Answers with 1 MB, for which it holds a lease of as many bytes."""
+    """A handler that responds with 1 MB and a lease of as many bytes."""
 
     def __init__(self, budget: ByteBudget) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Held(Handler):
 
 
 @in_a_loop
-async def test_lease_of_an_answer_is_released_when_the_peer_has_it_or_is_gone() -> None:
+async def test_lease_of_a_response_is_released_when_it_is_sent_or_the_peer_is_gone() -> None:
     budget = ByteBudget(8 << 20)
     net = network(Held(budget))
     reads, waits, goes = (Peer(net) for _ in range(3))

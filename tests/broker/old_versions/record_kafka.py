@@ -13,7 +13,7 @@ import lzma
 import sys
 from pathlib import Path
 
-from tests.broker.old_versions.helpers.old_client import OldClient, over, string
+from tests.broker.old_versions.helpers.old_client import OldClient, connect_over_network, string
 from tests.broker.old_versions.helpers.old_scenario import TOPICS, answers, packed, random_sets
 
 RECORDED = Path(__file__).with_name("kafka-2.8.2.json.xz")
@@ -28,7 +28,7 @@ def main(bootstrap: str) -> None:
         [NewTopic(name, 1, 1, config=dict(config)) for name, config in TOPICS.items()]
     ).values():
         made.result(30)
-    client = OldClient(over(host, int(port)))
+    client = OldClient(connect_over_network(host, int(port)))
     for topic in TOPICS:
         client.until_there(topic)
     while client.request(10, 0, string("g"))[:2] != b"\0\0":

@@ -1,4 +1,4 @@
-"""Our answers to the versions of the protocol guides are those of a real Kafka 2.8.2: `record_kafka` asked it once."""
+"""Responses in the versions of the protocol guides equal those recorded from a real Kafka 2.8.2 (`record_kafka`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker import api
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -45,7 +45,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield json.loads(json.dumps(answers(client, KAFKA["sets"])))
 
 
-def test_enough_was_asked() -> None:
+def test_recording_covers_every_magic_and_codec() -> None:
     assert len(KAFKA["sets"]) == SETS >= 200
     assert all(error == 0 for error, _ in KAFKA["produced"])
     rows = KAFKA["fetched 2 sets 20000"]
@@ -53,7 +53,7 @@ def test_enough_was_asked() -> None:
 
 
 @pytest.mark.parametrize("what", sorted(set(KAFKA) - {"sets"}))
-def test_the_answers_are_kafkas(ours: dict[str, Any], what: str) -> None:
+def test_responses_equal_those_of_kafka(ours: dict[str, Any], what: str) -> None:
     kafka, found = KAFKA[what], ours[what]
     if what == "damage":
         kafka = {name: _ours(name, answer) for name, answer in kafka.items()}
@@ -69,7 +69,7 @@ def _ours(name: str, answer: list[int]) -> list[int]:
 
 
 def _without_append_time(what: str, rows: list[list[Any]]) -> list[list[Any]]:
-    """The clocks of the two brokers differ: but a time it is, and no earlier than 2020."""
+    """Replace the append time, which differs between the brokers, after a check that it is not before 2020."""
     column = 4 if what.startswith("stored") else 3
     for row in rows:
         assert row[column] >= 1_577_836_800_000 or (row[column] == -1 and what.split()[1] in "01")

@@ -1,4 +1,4 @@
-"""Requests and responses of every API and version are read and written as kio does it."""
+"""Requests and responses of every API and version are decoded and encoded as by kio."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ CLASSES = [
 ]
 
 
-def test_the_apis_and_versions_are_those_of_kio() -> None:
+def test_apis_and_versions_equal_those_of_kio() -> None:
     kafkas = [key for key in api_messages.api_keys() if key < api_messages.FIRST_OWN_API_KEY]
     assert {key: list(api_messages.api_versions(key)) for key in kafkas} == REQUEST_VERSIONS
 
 
-def test_error_codes_are_those_of_kio() -> None:
+def test_error_codes_equal_those_of_kio() -> None:
     assert {code.name: code.value for code in ErrorCode} == {
         code.name: code.value for code in kio.schema.errors.ErrorCode
     }
 
 
-def test_the_structs_of_all_versions_have_the_fields_of_kios() -> None:
+def test_structs_of_all_versions_have_the_fields_of_kio() -> None:
     for ours, kios in CLASSES:
         module = sys.modules[kios.__module__]
         for name, made in vars(ours._message.classes).items():
@@ -69,7 +69,7 @@ def test_the_structs_of_all_versions_have_the_fields_of_kios() -> None:
 @pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
 @settings(max_examples=examples(20))
 @given(data=st.data())
-def test_what_was_sent_is_read_and_unknown_tags_are_passed_over(key: int, data: st.DataObject) -> None:
+def test_decoding_returns_the_encoded_values_and_skips_unknown_tags(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, drawn = data.draw(requests_of(key, version))
     body = encode(drawn, data.draw(st.none() | st.binary(max_size=200)))
@@ -82,7 +82,7 @@ def test_what_was_sent_is_read_and_unknown_tags_are_passed_over(key: int, data: 
 
 @pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS))
 @given(data=st.data())
-def test_they_write_what_kio_writes(key: int, data: st.DataObject) -> None:
+def test_responses_are_encoded_as_by_kio(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(RESPONSE_VERSIONS[key]))
     answer = data.draw(entities(kio_response_class(key, version)))
     kind = response_class(key, version)
@@ -94,7 +94,7 @@ def test_they_write_what_kio_writes(key: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("key", served_first(RESPONSE_VERSIONS))
 @settings(max_examples=examples(20))
 @given(data=st.data())
-def test_responses_are_read_as_kio_reads_them(key: int, data: st.DataObject) -> None:
+def test_responses_are_decoded_as_by_kio(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(RESPONSE_VERSIONS[key]))
     answer = data.draw(entities(kio_response_class(key, version)))
     body = encode(answer)
@@ -106,7 +106,7 @@ def test_responses_are_read_as_kio_reads_them(key: int, data: st.DataObject) -> 
 @pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
 @settings(max_examples=examples(20))
 @given(data=st.data())
-def test_requests_are_written_as_kio_writes_them(key: int, data: st.DataObject) -> None:
+def test_requests_are_encoded_as_by_kio(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, drawn = data.draw(requests_of(key, version))
     kind = request_class(key, version)
@@ -135,12 +135,12 @@ print(first is second is api_messages.response_class(2, 7))
 """
 
 
-def test_two_threads_that_need_a_message_at_once_get_the_same_class() -> None:
+def test_concurrent_threads_get_the_same_message_class() -> None:
     ran = subprocess.run([sys.executable, "-c", COMPILE_IN_THREADS], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr
 
 
-def test_a_body_that_ends_early_is_malformed() -> None:
+def test_truncated_body_is_malformed() -> None:
     with pytest.raises(Malformed, match="it ends early"):
         reader(request_class(12, 0))(b"\0", 0)
 
@@ -153,7 +153,7 @@ def answer_with(configs: Any) -> Any:
 
 
 @pytest.mark.parametrize("length", [1, OWN_PIECE])
-def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length: int) -> None:
+def test_large_encoded_array_is_not_copied(length: int) -> None:
     structs = CONFIGS._message.classes
     config = structs.DescribeConfigsResourceResult(name="n" * length, value=None, read_only=True)
     encoded = b"".join(array_writer(structs.DescribeConfigsResult, "configs")((config,), bytearray()))
@@ -163,13 +163,13 @@ def test_an_array_that_is_encoded_already_is_not_copied_when_it_is_large(length:
     assert [piece is encoded for piece in pieces] == ([False] if length == 1 else [False, True, False, True, False])
 
 
-def test_what_cannot_be_null_is_refused() -> None:
+def test_null_in_a_non_nullable_field_is_refused() -> None:
     with pytest.raises(TypeError, match="resource_name is null"):
         writer(CONFIGS)(entity(CONFIGS, results=[{"resource_name": None}]), bytearray())
 
 
 @pytest.mark.parametrize(("ms", "duration"), [(2**63 - 1, timedelta.max), (-(2**63), timedelta.min)])
-def test_durations_beyond_the_range_of_timedelta_are_read_as_its_limits(ms: int, duration: timedelta) -> None:
+def test_durations_beyond_the_range_of_timedelta_are_clamped(ms: int, duration: timedelta) -> None:
     kind = request_class(8, 2)  # OffsetCommit
     body = b"".join(writer(kind)(entity(kind, retention_time=ms), bytearray()))
     assert reader(kind)(body, 0)[0].retention_time == duration

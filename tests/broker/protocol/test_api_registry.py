@@ -6,7 +6,8 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error, registry
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 
 pytestmark = pytest.mark.usefixtures("empty_registry")
 
@@ -17,14 +18,14 @@ async def handler(request: Request, broker: Any) -> None: ...
 def answer(request: Request, code: ErrorCode) -> None: ...
 
 
-def test_an_api_is_served_in_its_versions() -> None:
+def test_registered_api_is_served_in_its_versions() -> None:
     api(2, 1, 11)(handler)
     served = registry()[2]
     assert served.handler is handler
     assert [served.serves(version) for version in (0, 1, 11, 12)] == [False, True, True, False]
 
 
-def test_a_key_cannot_be_registered_twice() -> None:
+def test_second_registration_of_a_key_is_refused() -> None:
     api(2, 1, 11)(handler)
     with pytest.raises(ValueError, match="API key 2 is registered twice"):
         api(2, 1, 11)(handler)
@@ -33,7 +34,7 @@ def test_a_key_cannot_be_registered_twice() -> None:
         on_error(2)(answer)
 
 
-def test_the_error_answer_may_be_registered_before_or_after_the_handler() -> None:
+def test_error_response_may_be_registered_before_or_after_the_handler() -> None:
     on_error(1)(answer)
     api(1, 4, 18)(handler)
     api(2, 1, 11)(handler)
@@ -42,12 +43,12 @@ def test_the_error_answer_may_be_registered_before_or_after_the_handler() -> Non
     assert registry()[2].on_error is answer
 
 
-def test_versions_must_be_a_range() -> None:
+def test_invalid_version_range_is_refused() -> None:
     with pytest.raises(ValueError, match="not a range"):
         api(2, 3, 1)(handler)
 
 
-def test_a_lost_connection_calls_back_once() -> None:
+def test_lost_connection_calls_back_once() -> None:
     connection, called = ConnectionInfo(), []
     connection.on_close(lambda: called.append("kept"))
     undo = connection.on_close(lambda: called.append("undone"))

@@ -10,8 +10,9 @@ from kafkalog_broker.api.api_versions import api_versions, api_versions_error
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_messages import request_class
 from kafkalog_broker.protocol.api_registry import api, on_error
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_spark.format.varints import uvarint
 
 BROKER: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=None))
@@ -33,7 +34,7 @@ def answer(version: int, **fields: Any) -> tuple[Any, Request]:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_registry_is_told_in_the_order_of_keys(version: int) -> None:
+def test_response_lists_registered_apis_in_the_order_of_keys(version: int) -> None:
     response, _ = answer(version, **SOFTWARE if version >= 3 else {})
     assert response.error_code is ErrorCode.none
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [
@@ -53,7 +54,7 @@ def test_telemetry_apis_are_listed_only_with_a_receiver(receiver: Any, told: lis
     assert [served.api_key for served in response.api_keys] == told  # type: ignore[union-attr]
 
 
-def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
+def test_finalized_features_have_a_non_negative_epoch() -> None:
     response, _ = answer(3, **SOFTWARE)
     assert response.finalized_features_epoch == 0
     assert [
@@ -86,32 +87,32 @@ def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
         ),
     ],
 )
-def test_supported_features_from_level_0_are_told_from_version_4_on(version: int, told: list[Any]) -> None:
+def test_supported_features_from_level_0_are_listed_from_version_4_on(version: int, told: list[Any]) -> None:
     response, _ = answer(version, **SOFTWARE)
     assert [(one.name, one.min_version, one.max_version) for one in response.supported_features] == told
 
 
-def test_the_name_of_the_client_is_kept() -> None:
+def test_client_software_name_and_version_are_kept() -> None:
     _, request = answer(3, **SOFTWARE)
     assert (request.connection.software_name, request.connection.software_version) == ("librdkafka", "2.15.0-rc.1")
 
 
 @pytest.mark.parametrize("bad", ["", "-a", "a-", "a b", "a\n", "\xe9", "a_b"])
 @pytest.mark.parametrize("field", list(SOFTWARE))
-def test_a_bad_software_name_is_an_invalid_request(field: str, bad: str) -> None:
+def test_invalid_software_name_is_an_invalid_request(field: str, bad: str) -> None:
     response, request = answer(4, **{**SOFTWARE, field: bad})
     assert response.error_code is ErrorCode.invalid_request
     assert response.api_keys == ()
     assert request.connection.software_name == "unknown"
 
 
-def test_an_unknown_version_is_answered_in_version_0_with_the_range_of_api_versions() -> None:
+def test_unsupported_version_gets_a_version_0_response_with_the_range_of_api_versions() -> None:
     request = decode_request(struct.pack(">hhih", 18, 5, 77, -1) + b"whatever")
     (frame,) = encode_response(request, api_versions(request, BROKER))
     assert frame == struct.pack(">iihihhh", 16, 77, ErrorCode.unsupported_version, 1, 18, 0, 4)
 
 
-def test_version_3_to_the_byte() -> None:
+def test_version_3_response_has_the_expected_bytes() -> None:
     """A tagged response header here once made librdkafka ask for 34 GB."""
     response, request = answer(3, **SOFTWARE)
     (frame,) = encode_response(request, response)

@@ -16,9 +16,10 @@ from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersi
 from kafkalog_broker.protocol import frames
 from kafkalog_broker.protocol.api_messages import api_name, request_class, response_class
 from kafkalog_broker.protocol.client_messages import encode_client_request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,
@@ -39,7 +40,7 @@ KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce 
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
 @settings(max_examples=examples(15))
 @given(data=st.data())
-def test_a_request_of_every_version_is_read_as_it_was_sent(key: int, data: st.DataObject) -> None:
+def test_request_of_every_version_is_decoded(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, entity = data.draw(requests_of(key, version))
     unknown = data.draw(st.none() | st.binary(max_size=200))
@@ -51,7 +52,7 @@ def test_a_request_of_every_version_is_read_as_it_was_sent(key: int, data: st.Da
 
 
 @given(drawn=requests(), data=st.data())
-def test_a_request_cut_anywhere_is_malformed(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
+def test_truncated_request_is_malformed(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
     frame = encode_request(*drawn, unknown=data.draw(st.none() | st.just(b"new")))
     cut = data.draw(st.integers(0, len(frame) - 1))
     with pytest.raises(MalformedRequest):
@@ -60,7 +61,7 @@ def test_a_request_cut_anywhere_is_malformed(drawn: tuple[int, int, Any], data: 
 
 @settings(max_examples=examples(300))
 @given(drawn=requests(), data=st.data())
-def test_a_damaged_request_is_read_or_malformed(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
+def test_damaged_request_is_decoded_or_malformed(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
     frame = bytearray(encode_request(*drawn, unknown=data.draw(st.none() | st.just(b"new"))))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(14, len(frame)))
@@ -70,13 +71,13 @@ def test_a_damaged_request_is_read_or_malformed(drawn: tuple[int, int, Any], dat
 
 @settings(max_examples=examples(300))
 @given(pair=st.sampled_from(sorted(REQUEST_VERSIONS)), version=st.integers(0, 20), body=st.binary(max_size=200))
-def test_random_bytes_behind_a_header_are_read_or_malformed(pair: int, version: int, body: bytes) -> None:
+def test_random_body_is_decoded_or_malformed(pair: int, version: int, body: bytes) -> None:
     decode_or_malformed(struct.pack(">hhih", pair, version, 1, -1) + body)
 
 
 @settings(max_examples=examples(300))
 @given(frame=st.binary(max_size=100))
-def test_random_frames_are_read_or_malformed(frame: bytes) -> None:
+def test_random_frame_is_decoded_or_malformed(frame: bytes) -> None:
     decode_or_malformed(frame)
 
 
@@ -87,28 +88,28 @@ def decode_or_malformed(frame: bytes) -> None:
         pass
 
 
-def test_a_frame_may_be_a_read_only_view() -> None:
+def test_frame_may_be_a_read_only_view() -> None:
     frame = encode_client_request(request_class(18, 3)(client_software_name="a", client_software_version="1"), "me")
     assert decode_request(memoryview(bytearray(frame)).toreadonly()) == decode_request(frame)
 
 
-def test_the_connection_is_handed_on() -> None:
+def test_decoded_request_has_its_connection() -> None:
     connection = ConnectionInfo(host="10.0.0.1")
     assert decode_request(encode_client_request(request_class(18, 0)(), "me"), connection).connection is connection
 
 
-def test_bytes_behind_the_body_are_ignored() -> None:
+def test_bytes_after_the_body_are_ignored() -> None:
     frame = encode_client_request(request_class(12, 0)(group_id="g", generation_id=1, member_id="m"), "me")
     assert decode_request(frame + b"more").entity.member_id == "m"
 
 
-def test_a_client_id_may_be_null_and_need_not_be_utf8() -> None:
+def test_client_id_may_be_null_or_invalid_utf8() -> None:
     assert decode_request(struct.pack(">hhih", 18, 0, 1, -1)).client_id is None
     assert decode_request(struct.pack(">hhih", 18, 0, 1, 2) + b"a\xff").client_id == "a\N{REPLACEMENT CHARACTER}"
 
 
 @pytest.mark.parametrize(("length", "client_id"), [(-2, b""), (5, b"four"), (32767, b"")])
-def test_a_client_id_that_does_not_fit_is_malformed(length: int, client_id: bytes) -> None:
+def test_client_id_beyond_the_frame_is_malformed(length: int, client_id: bytes) -> None:
     with pytest.raises(MalformedRequest, match="client id"):
         decode_request(struct.pack(">hhih", 18, 0, 1, length) + client_id)
 
@@ -120,7 +121,7 @@ def test_unserved_api_or_version_raises_unsupported_version(key: int, version: i
     assert caught.value.code is ErrorCode.unsupported_version
 
 
-def test_an_api_versions_request_of_a_newer_version_is_read_without_its_body() -> None:
+def test_api_versions_request_of_a_newer_version_is_decoded_without_its_body() -> None:
     request = decode_request(struct.pack(">hhih", 18, 9, 5, 2) + b"me" + b"\xff\xff\xff")
     assert (request.version, request.correlation_id, request.client_id, request.entity) == (9, 5, "me", None)
 
@@ -129,7 +130,7 @@ def request_of(key: int, version: int) -> Request:
     return Request(key, version, 0x01020304, None, object(), ConnectionInfo())
 
 
-def test_responses_of_flexible_versions_have_a_tagged_header_and_api_versions_never_has() -> None:
+def test_flexible_responses_except_api_versions_have_a_tagged_header() -> None:
     for key, version, header in ((12, 3, "01020304"), (12, 4, "01020304 00"), (18, 4, "01020304")):
         request = request_of(key, version)
         (frame,) = encode_response(request, respond(request, error_code=ErrorCode.unknown_member_id))
@@ -137,7 +138,7 @@ def test_responses_of_flexible_versions_have_a_tagged_header_and_api_versions_ne
         assert entity_reader(kio_response_class(key, version))(bytes(frame), 4 + len(bytes.fromhex(header)))[1] > 0
 
 
-def test_an_entity_and_a_tuple_with_its_names_give_the_same_frame() -> None:
+def test_message_and_equivalent_tuple_give_the_same_frame() -> None:
     response = response_class(12, 4)(throttle_time=timedelta(milliseconds=5), error_code=ErrorCode.unknown_member_id)
     (frame,) = encode_response(request_of(12, 4), response)
     assert frame == bytes.fromhex("0000000c 01020304 00 00000005 0019 00")
@@ -145,7 +146,7 @@ def test_an_entity_and_a_tuple_with_its_names_give_the_same_frame() -> None:
     assert encode_response(request_of(12, 4), named) == [frame]
 
 
-def test_large_pieces_of_a_response_are_not_copied() -> None:
+def test_large_parts_of_a_response_are_not_copied() -> None:
     records = bytes(10_000)
     topic = TopicFetchResponse("orders", [PartitionFetchResponse(0, records=[records])])
     pieces = encode_response(request_of(1, 12), FetchResponse([topic]))
@@ -153,23 +154,23 @@ def test_large_pieces_of_a_response_are_not_copied() -> None:
     assert pieces[1] is records
 
 
-def test_the_answer_to_an_unknown_version_of_api_versions_is_written_in_version_0() -> None:
+def test_response_to_an_unsupported_version_of_api_versions_is_encoded_in_version_0() -> None:
     request = Request(18, 9, 1, None, None, ConnectionInfo())
     response = response_class(18, 0)(error_code=ErrorCode.unsupported_version, api_keys=())
     assert encode_response(request, response) == [bytes.fromhex("0000000a 00000001 0023 00000000")]
 
 
-def test_an_entity_of_another_version_is_refused() -> None:
+def test_message_of_another_version_is_refused() -> None:
     with pytest.raises(TypeError, match="Heartbeat version 4 must be a HeartbeatResponse of that version"):
         encode_response(request_of(12, 4), response_class(12, 3)(throttle_time=timedelta(0), error_code=ErrorCode.none))
 
 
-def test_names_of_apis() -> None:
+def test_api_key_has_its_name() -> None:
     assert api_name(8) == "OffsetCommit"
     assert api_name(4711) == "API key 4711"
 
 
-def test_two_connections_that_are_the_first_with_a_version_compile_its_messages_once(
+def test_concurrent_first_requests_compile_a_version_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A response of another class is refused."""

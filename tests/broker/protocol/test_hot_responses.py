@@ -1,4 +1,4 @@
-"""Responses as tuples, byte for byte what kio writes of its classes."""
+"""Responses encoded from tuples equal kio's encoding byte for byte."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kio.static.constants import EntityType
 
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_messages import writer as our_writer
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import EpochEnd, FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.metadata_messages import NodeEndpoint, PartitionMetadata, TopicMetadata
@@ -24,12 +25,12 @@ from kafkalog_broker.protocol.produce_messages import (
     RecordError,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from tests.broker.protocol.helpers.guide_classes import guide_classes
-from tests.broker.protocol.helpers.kio_messages import kio_response_class, written
+from tests.broker.protocol.helpers.kio_messages import encode_with_kio, kio_response_class
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -73,7 +74,7 @@ PRODUCE_PARTITIONS = st.builds(
 
 
 @given(version=st.integers(0, 13), throttle=I32, data=st.data())
-def test_produce_responses(version: int, throttle: int, data: st.DataObject) -> None:
+def test_produce_response_equals_the_encoding_of_kio(version: int, throttle: int, data: st.DataObject) -> None:
     topics = data.draw(lists_of_topics(IDS if version >= 13 else NAMES, PRODUCE_PARTITIONS))
     module = kio(0, version)
 
@@ -110,7 +111,7 @@ def test_produce_responses(version: int, throttle: int, data: st.DataObject) -> 
         **fields,
     )
     answer = ProduceResponse([TopicProduceResponse(*topic) for topic in topics], throttle)
-    assert ours(0, version, answer) == written(expected)
+    assert ours(0, version, answer) == encode_with_kio(expected)
 
 
 FETCH_PARTITIONS = st.builds(
@@ -127,7 +128,9 @@ FETCH_PARTITIONS = st.builds(
 
 
 @given(version=st.integers(0, 18), throttle=I32, error=ERRORS, session=I32, data=st.data())
-def test_fetch_responses(version: int, throttle: int, error: ErrorCode, session: int, data: st.DataObject) -> None:
+def test_fetch_response_equals_the_encoding_of_kio(
+    version: int, throttle: int, error: ErrorCode, session: int, data: st.DataObject
+) -> None:
     topics = data.draw(lists_of_topics(IDS if version >= 13 else NAMES, FETCH_PARTITIONS))
     module = kio(1, version)
 
@@ -168,10 +171,10 @@ def test_fetch_responses(version: int, throttle: int, error: ErrorCode, session:
         **fields,
     )
     answer = FetchResponse([TopicFetchResponse(*topic) for topic in topics], error, session, throttle)
-    assert ours(1, version, answer) == written(expected)
+    assert ours(1, version, answer) == encode_with_kio(expected)
 
 
-def test_records_of_a_fetch_response_are_passed_on_as_they_are() -> None:
+def test_records_of_a_fetch_response_are_not_copied() -> None:
     batches = [b"first batch", memoryview(b"second batch")]
     partitions = [PartitionFetchResponse(0, records=batches), PartitionFetchResponse(1, records=[b"third"])]
     kind: Any = response_class(1, 12)
@@ -202,7 +205,7 @@ METADATA_PARTITIONS = st.builds(
     error=ERRORS,
     data=st.data(),
 )
-def test_metadata_responses(
+def test_metadata_response_equals_the_encoding_of_kio(
     version: int,
     brokers: list[NodeEndpoint],
     cluster_id: str | None,
@@ -260,13 +263,13 @@ def test_metadata_responses(
         cluster_authorized_operations=operations, throttle_time=timedelta(milliseconds=throttle), error_code=error,
     )  # fmt: skip
     head = 8 + (version >= 9)
-    assert b"".join(encode_response(request, answer))[head:] == written(expected)
+    assert b"".join(encode_response(request, answer))[head:] == encode_with_kio(expected)
 
 
-def test_a_name_longer_than_its_length_field_is_an_error() -> None:
+def test_name_longer_than_its_length_field_raises() -> None:
     with pytest.raises(InvalidRecord, match="40000 bytes of text"):
         ours(0, 3, ProduceResponse([TopicProduceResponse("t" * 40_000, [])]))
 
 
-def test_a_zero_topic_id_is_sent_as_zeros() -> None:
+def test_zero_topic_id_is_encoded_as_zeros() -> None:
     assert bytes(16) in ours(1, 13, FetchResponse([TopicFetchResponse(UUID(int=0), [])]))

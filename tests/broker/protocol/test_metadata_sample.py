@@ -10,9 +10,10 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_messages import ZERO_ID, NodeEndpoint, PartitionMetadata, TopicMetadata
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 
 HOST = "vagrant-ubuntu-precise-64"
@@ -41,13 +42,13 @@ PRINTED = bytes.fromhex(
 )
 
 
-def test_the_printed_response_is_what_we_encode() -> None:
+def test_encoded_response_equals_the_printed_bytes() -> None:
     assert len(PRINTED) == 319
     request = Request(3, 0, 0, None, object(), ConnectionInfo())
     assert b"".join(encode_response(request, respond(request, brokers=BROKERS, topics=TOPICS)))[4:] == PRINTED
 
 
-def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
+def test_request_of_its_client_gets_the_printed_response() -> None:
     """encode_metadata_request(CorrelationId, ClientId, Topics): an array of strings after the common header."""
     frame = struct.pack(">hhih", 3, 0, 0, 6) + b"ekafka" + struct.pack(">i", 3)
     for topic in (b"a1", b"a2", b"a3"):
@@ -60,7 +61,7 @@ def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
     assert b"".join(encode_response(request, answer)) == struct.pack(">i", 319) + PRINTED
 
 
-def test_the_printed_response_is_read_as_its_author_read_it() -> None:
+def test_printed_response_is_decoded_to_the_values_of_its_author() -> None:
     read = entity_reader(load_response_schema(3, 0))
     answer: Any
     answer, size = read(PRINTED, 4)

@@ -1,4 +1,4 @@
-"""Fetch as a client writes and reads it is what the codec library writes and reads, in every version."""
+"""The mirror's own encoding and decoding of Fetch equal those of kio in every version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kafkalog_broker.protocol.mirror_fetch_messages import (
 from kafkalog_broker.protocol.mirror_messages import FETCH
 from kafkalog_broker.protocol.mirror_messages import VERSIONS as SPOKEN
 from tests.broker.protocol.helpers.drawn_messages import integers
-from tests.broker.protocol.helpers.kio_messages import kio_request_class, kio_response_class, kio_value, written
+from tests.broker.protocol.helpers.kio_messages import encode_with_kio, kio_request_class, kio_response_class, kio_value
 
 VERSIONS = range(SPOKEN[FETCH][0], SPOKEN[FETCH][1] + 1)
 IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in ("a", "orders", "täglich")}
@@ -56,7 +56,7 @@ def grouped(pairs):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(call=calls)
-def test_requests(version, call):
+def test_fetch_request_equals_the_encoding_of_kio(version, call):
     made = kio_request_class(FETCH, version)
     of = module_of(made)
     topics = [
@@ -78,7 +78,7 @@ def test_requests(version, call):
         max_bytes=call.max_bytes, isolation_level=0, session_id=call.session[0], session_epoch=call.session[1],
         topics=tuple(topics), rack_id="", cluster_id=None, **fields,
     )  # fmt: skip
-    assert encode_fetch(call, version) == written(expected)
+    assert encode_fetch(call, version) == encode_with_kio(expected)
 
 
 def _ms(value):
@@ -97,7 +97,7 @@ parts = st.dictionaries(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(found=parts, throttle_ms=st.integers(0, 9999), error=st.sampled_from([0, 70, 71]), session=integers(32))
-def test_responses(version, found, throttle_ms, error, session):
+def test_fetch_response_equals_the_decoding_of_kio(version, found, throttle_ms, error, session):
     made = kio_response_class(FETCH, version)
     of = module_of(made)
 
@@ -121,7 +121,7 @@ def test_responses(version, found, throttle_ms, error, session):
     sent = kio_value(
         made, throttle_time=_ms(throttle_ms), error_code=ErrorCode(error), session_id=session, responses=responses
     )
-    body = written(sent)
+    body = encode_with_kio(sent)
     answer = decode_fetch(memoryview(body), version, len(found))
     has_session = version >= FIRST_SESSION_VERSION
     assert (answer.throttle_ms, answer.error, answer.session_id) == (
@@ -148,14 +148,14 @@ def test_responses(version, found, throttle_ms, error, session):
             decode_fetch(memoryview(body)[:end], version, len(found))
 
 
-def test_records_are_not_copied():
+def test_records_of_a_fetch_response_are_not_copied():
     made = kio_response_class(FETCH, 12)
     of = module_of(made)
     one = of.PartitionData(
         partition_index=0, error_code=ErrorCode.none, high_watermark=1, last_stable_offset=1, log_start_offset=0,
         aborted_transactions=None, preferred_read_replica=-1, records=bytes(range(100)),
     )  # fmt: skip
-    body = written(
+    body = encode_with_kio(
         made(
             throttle_time=_ms(0), error_code=ErrorCode.none, session_id=1,
             responses=(of.FetchableTopicResponse(topic="a", partitions=(one,)),),

@@ -49,13 +49,13 @@ def as_bytes(request: ProduceRequest) -> tuple[Any, ...]:
 
 
 @given(drawn=VERSIONS.flatmap(lambda version: requests_of(0, version)), data=st.data())
-def test_every_version_is_read_as_kio_reads_it(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
+def test_every_version_is_decoded_as_by_kio(drawn: tuple[int, int, Any], data: st.DataObject) -> None:
     frame = encode_request(*drawn, unknown=data.draw(st.none() | st.binary(max_size=200)))
     assert as_bytes(decode_request(frame).entity) == as_values(drawn[2], drawn[1])
 
 
 @given(drawn=VERSIONS.flatmap(lambda version: requests_of(0, version)))
-def test_a_request_cut_at_every_length_is_malformed(drawn: tuple[int, int, Any]) -> None:
+def test_truncated_request_is_malformed(drawn: tuple[int, int, Any]) -> None:
     frame = encode_request(*drawn)
     for cut in range(len(frame)):
         with pytest.raises(MalformedRequest):
@@ -95,7 +95,7 @@ def one_batch(version: int, name: bytes, index: int, records: bytes) -> bytes:
 @example(version=9, name="t", records=b"r" * 20_000, flip=None, after=b"")
 @example(version=9, name="t", records=b"r" * 0x7E, flip=None, after=b"")
 @example(version=9, name="n" * 0x7F, records=b"", flip=None, after=b"")
-def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
+def test_request_with_one_batch_is_decoded_as_by_the_general_decoder(
     version: int, name: str, records: bytes, flip: tuple[int, int] | None, after: bytes
 ) -> None:
     body = bytearray(one_batch(version, name.encode(), 3, records) + after)
@@ -142,13 +142,13 @@ FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
         (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "an array of 1 elements"),
     ],
 )
-def test_lengths_that_cannot_be_true_are_malformed(version: int, body: bytes, message: str) -> None:
+def test_impossible_length_is_malformed(version: int, body: bytes, message: str) -> None:
     with pytest.raises(MalformedRequest, match=message):
         read(body, version)
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_many_partitions_are_read_and_too_many_refused(version: int) -> None:
+def test_partitions_up_to_the_limit_are_decoded_and_more_refused(version: int) -> None:
     """Partitions without records have a few bytes each: 100 MB of them would become gigabytes."""
 
     def body(count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""tests/broker/apis.md lists what the broker serves; the tests that it and docs/protocol.md name are there."""
+"""tests/broker/apis.md lists the served APIs; the tests named there and in docs/protocol.md exist."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def span(lowest: int, highest: int) -> str:
     return str(lowest) if lowest == highest else f"{lowest}-{highest}"
 
 
-def test_every_api_has_a_row() -> None:
+def test_page_has_a_row_for_every_api() -> None:
     assert [key for key in TABLE if key < FIRST_OWN_API_KEY] == list(range(93))
     assert set(api_keys()) <= set(TABLE)
     named = {key: row[0] for key, row in TABLE.items() if key in api_keys()}
     assert named == {key: api_name(key) for key in named}
 
 
-def test_the_versions_that_are_served_are_those_of_the_registry() -> None:
+def test_listed_served_versions_equal_those_of_the_registry() -> None:
     served = {key: span(one.min_version, one.max_version) for key, one in api.load_all().items()}
     assert {key: row[3] for key, row in TABLE.items() if row[3] != "-"} == served
 
 
-def test_the_versions_of_kafka_and_of_the_guides_are_those_that_there_are_classes_for() -> None:
+def test_listed_versions_of_kafka_and_the_guides_equal_those_of_the_message_classes() -> None:
     """Of Kafka, the stable ones: InitProducerId 6 is not."""
     for key, row in TABLE.items():
         if key in api_keys() and key != 22 and key < FIRST_OWN_API_KEY:
@@ -44,13 +44,13 @@ def test_the_versions_of_kafka_and_of_the_guides_are_those_that_there_are_classe
             assert row[2].removesuffix(" (controller)") == span(known[0], known[-1]), key
 
 
-def test_every_api_of_the_guides_with_a_format_is_served_from_version_0_on() -> None:
+def test_every_api_with_a_format_in_the_guides_is_served_from_version_0_on() -> None:
     for name, guides, _, served, _ in TABLE.values():
         if guides and guides != "named":
             assert served.startswith("0"), name
 
 
-def test_what_is_served_is_tested_by_files_that_are_there() -> None:
+def test_listed_test_files_of_served_apis_exist() -> None:
     for name, _, _, served, tests in TABLE.values():
         files = re.findall(r"`([\w/]+\.py)`", tests)
         assert bool(files) == (served != "-"), name

@@ -1,4 +1,4 @@
-"""Versions that Kafka 4.0 removed, byte for byte as the grammar of the protocol guides has them."""
+"""Versions that Kafka 4.0 removed, compared byte for byte with the grammar of the protocol guides."""
 
 from __future__ import annotations
 
@@ -135,12 +135,12 @@ RESPONSES: dict[tuple[int, int], tuple[bytes, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("pair", REQUESTS, ids=str)
-def test_a_request_is_what_the_guides_say(pair: tuple[int, int]) -> None:
+def test_request_equals_the_bytes_of_the_guides(pair: tuple[int, int]) -> None:
     _holds(request_class(*pair), *REQUESTS[pair])
 
 
 @pytest.mark.parametrize("pair", RESPONSES, ids=str)
-def test_a_response_is_what_the_guides_say(pair: tuple[int, int]) -> None:
+def test_response_equals_the_bytes_of_the_guides(pair: tuple[int, int]) -> None:
     _holds(response_class(*pair), *RESPONSES[pair])
 
 
@@ -152,12 +152,12 @@ def _holds(kind: Any, data: bytes, values: dict[str, Any]) -> None:
     assert not kind._struct.is_flexible
 
 
-def test_every_version_is_in_the_tables_above() -> None:
+def test_every_removed_version_is_covered() -> None:
     named = {(key, version) for key, versions in VERSIONS.items() for version in versions}
     assert named == set(REQUESTS) == set(RESPONSES)
 
 
-def test_a_class_is_made_once_and_its_error_codes_are_ours() -> None:
+def test_message_class_is_cached_and_has_our_error_codes() -> None:
     assert response_class(2, 0) is response_class(2, 0)
     entity, _ = reader(response_class(8, 0))(COMMITTED[0], 0)
     assert entity.topics[0].partitions[0].error_code is ErrorCode.offset_metadata_too_large

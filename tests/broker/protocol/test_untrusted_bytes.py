@@ -20,7 +20,7 @@ from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS, encode, requests_of, served_first
 from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class
-from tests.broker.protocol.helpers.request_fuzz import is_what_kio_reads
+from tests.broker.protocol.helpers.request_fuzz import is_read_alike_by_kio
 from tests.searches import examples
 
 KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
@@ -33,7 +33,7 @@ def _offset_fetch(elements: int) -> bytes:
 
 
 @pytest.mark.usefixtures("everything_served")
-def test_more_elements_than_a_request_may_have_are_refused_before_one_is_made() -> None:
+def test_too_many_elements_are_refused_before_allocation() -> None:
     (group,) = decode_request(_offset_fetch(MAX_ELEMENTS)).entity.groups
     assert len(group.topics[0].partition_indexes) == MAX_ELEMENTS - 2
     with pytest.raises(MalformedRequest, match="OffsetFetch version 8: it has more array elements than a request may"):
@@ -42,7 +42,7 @@ def test_more_elements_than_a_request_may_have_are_refused_before_one_is_made() 
 
 @pytest.mark.usefixtures("everything_served")
 @pytest.mark.parametrize("key", [1, 2, 3, 8])
-def test_ten_thousand_topics_of_one_partition_are_served(key: int) -> None:
+def test_ten_thousand_topics_of_one_partition_are_decoded(key: int) -> None:
     version = {1: 12, 2: 7, 3: 12, 8: 8}[key]
     name = [b"\x06" + b"%05d" % number for number in range(10_000)]
     many = uvarint(10_001)
@@ -59,7 +59,7 @@ def test_ten_thousand_topics_of_one_partition_are_served(key: int) -> None:
 
 
 @pytest.mark.usefixtures("everything_served")
-def test_tagged_fields_and_null_arrays_are_no_way_around_the_bound() -> None:
+def test_tagged_fields_and_null_arrays_count_towards_the_bound() -> None:
     kind: Any = request_class(3, 12)
     many = MAX_ELEMENTS + 1
     tags = b"\0" + bytes(2) + uvarint(many) + b"\x63\0" * many
@@ -72,7 +72,7 @@ def test_tagged_fields_and_null_arrays_are_no_way_around_the_bound() -> None:
 @pytest.mark.parametrize("key", KIO_KEYS, ids=str)
 @settings(max_examples=examples(25))
 @given(data=st.data())
-def test_whatever_was_changed_in_a_request_it_is_what_kio_reads(key: int, data: st.DataObject) -> None:
+def test_changed_request_is_decoded_as_by_kio(key: int, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, drawn = data.draw(requests_of(key, version))
     body = bytearray(encode(drawn, data.draw(st.none() | st.binary(max_size=20))))
@@ -84,11 +84,11 @@ def test_whatever_was_changed_in_a_request_it_is_what_kio_reads(key: int, data: 
         value, _ = reader(request_class(key, version))(bytes(body), 0)
     except Malformed:
         return
-    assert is_what_kio_reads(value, kio_request_class(key, version), bytes(body))
+    assert is_read_alike_by_kio(value, kio_request_class(key, version), bytes(body))
 
 
 @pytest.mark.usefixtures("everything_served")
-def test_a_tagged_field_whose_size_is_not_that_of_its_value_is_malformed() -> None:
+def test_tagged_field_with_a_wrong_size_is_malformed() -> None:
     """Fetch 17: the replica state has 13 bytes."""
     state = struct.pack(">iq", 1, 2) + b"\0"
     body = struct.pack(">iiibii", 0, 1, 1, 0, 0, 0) + b"\1\1\1" + bytes([1, 1, 100]) + state
@@ -118,7 +118,7 @@ def test_a_tagged_field_whose_size_is_not_that_of_its_value_is_malformed() -> No
         (1, 4, struct.pack(">iiiibi", -1, 0, 0, 0, 0, -1), "the array topics is null"),
     ],
 )
-def test_a_length_that_cannot_be_true_is_malformed(key: int, version: int, body: bytes, told: str) -> None:
+def test_impossible_length_is_malformed(key: int, version: int, body: bytes, told: str) -> None:
     with pytest.raises(MalformedRequest, match=told):
         decode_request(struct.pack(">hhih", key, version, 1, -1) + body)
 
@@ -157,14 +157,14 @@ print("done")
 """
 
 
-def test_no_length_anywhere_in_a_request_ends_the_process() -> None:
+def test_no_length_in_a_request_ends_the_process() -> None:
     code = HUGE_LENGTHS_EVERYWHERE.replace("EXAMPLES", "150")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr[-3000:]
 
 
 @pytest.mark.parametrize("there", [0, 1, 2, 8, 127, 128, 254, 255])
-def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
+def test_only_byte_255_encodes_a_null_struct(there: int) -> None:
     """DescribeTopicPartitions 0 with a cursor (KIP-893)."""
     kind: Any = request_class(75, 0)
     head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"

@@ -70,7 +70,7 @@ def test_clients_of_one_entity_share_a_rate(clock: ManualClock, entity: Entity, 
 
 
 def sent_in(quotas: ClientQuotas, clock: ManualClock, client: Client, seconds: int, size: int, took_ms: int) -> int:
-    """Bytes that a client gets rid of which sends requests of `size` one after another, each of which takes a while."""
+    """Return the bytes that a client sends in sequential requests of `size`, each of which takes some time."""
     end, sent = clock.monotonic_ms() + seconds * 1000, 0
     while clock.monotonic_ms() < end:
         wait_ms = quotas.record(PRODUCER, client, size)

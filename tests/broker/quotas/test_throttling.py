@@ -29,10 +29,11 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.protocol.api_registry import Api
 from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import FetchResponse
 from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.server import Options, Server
@@ -74,7 +75,7 @@ class Client:
         return self.made._writer._muted is not None
 
     def unmute(self) -> None:
-        """As if the time were over: these tests do not wait."""
+        """End the mute at once, without a wait for its time."""
         self.made._writer.unmute()
 
 
@@ -198,7 +199,7 @@ def test_mutations_beyond_the_quota_are_refused_for_each_topic(tmp_path: Path) -
 
 
 class DeniedAccess:
-    """Whoever asks may do nothing with the topic "secret", nor see it."""
+    """Access that denies every operation on the topic "secret", DESCRIBE included."""
 
     def authorization_error(self, name: str, *, quiet: bool = False) -> ErrorCode:
         return ErrorCode.topic_authorization_failed if name == "secret" else ErrorCode.none

@@ -1,5 +1,6 @@
-"""A broker's process that is killed in the middle of a request to its bucket, again and again, while the bucket fails:
-nothing acknowledged is lost or there twice, and no object is left over."""
+"""A broker process killed repeatedly in the middle of requests to a failing bucket.
+
+No acknowledged record is lost or duplicated, and no orphaned object remains."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.cli.check import main as check
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteSegmentState
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState
 from tests.broker.remote.helpers.tiered_broker import configs, consumed, local_logs, s3_properties, wait_until
 from tests.log.repair.test_from_tier import state_in
 from tests.store.buckets import s3_options
@@ -94,7 +95,9 @@ def killing(pid: int, at: int, faults: Plan) -> Plan:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_kills_in_the_middle_of_requests_to_a_bucket_that_fails(kills: int, tmp_path: Path) -> None:
+def test_kill_during_requests_to_a_failing_bucket_loses_no_record_and_leaves_no_object(
+    kills: int, tmp_path: Path
+) -> None:
     dice, work, bucket = random.Random(kills), Work(), tmp_path / "buckets" / "tier"
     with S3Server(bucket.parent) as server, FaultProxy(server.endpoint) as proxy:
         server.make_bucket("tier")

@@ -1,4 +1,4 @@
-"""How many requests to the bucket a remote read of a broker costs."""
+"""Number of bucket requests that a remote read of the broker sends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultProxy]:
 
 
 def offsets_read(broker: RunningBroker, offset: int, most: int, level: int) -> list[int]:
-    """The offsets that one fetch of that isolation level gives."""
+    """Return the offsets of the records in one fetch with this isolation level."""
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": most, "current_leader_epoch": -1,
                  "last_fetched_epoch": -1, "log_start_offset": -1}  # fmt: skip
     asked: dict[str, Any] = {
@@ -54,7 +54,7 @@ def offsets_read(broker: RunningBroker, offset: int, most: int, level: int) -> l
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_first_read_costs_three_requests_and_those_that_follow_none(
+def test_first_remote_read_sends_three_requests_and_later_reads_none(
     proxy: FaultProxy, way: str, tmp_path: Path
 ) -> None:
     properties = {f"rsm.config.{name}": value for name, value in WAYS[way].items()}

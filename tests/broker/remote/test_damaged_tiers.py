@@ -29,8 +29,9 @@ from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransacti
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs, offsets_in
 from tests.broker.storage.helpers.stored_logs import NOW
 
@@ -41,7 +42,7 @@ AIVEN = {
 }
 LAYOUTS = {"local-tiered": {}, "aiven": AIVEN}
 DATE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-BEGUN = 2  # the segment that is damaged: it has others before and after it
+DAMAGED_SEGMENT = 2  # the segment that is damaged: it has others before and after it
 
 
 @dataclass
@@ -54,10 +55,10 @@ class Tier:
     data: set[int] = field(default_factory=set)
     aborted: set[int] = field(default_factory=set)
 
-    def take(self, log: bytes) -> None:
-        """Find out which records there are, and which of them were aborted."""
+    def index_records(self, log: bytes) -> None:
+        """Store the offsets of all records in `data`, and those of aborted ones in `aborted`."""
         open_transactions: dict[int, set[int]] = {}
-        for data, header in batches_of(log):
+        for data, header in split_batches(log):
             if header.is_control:
                 ended = open_transactions.pop(header.producer_id, set())
                 if control_type(data) == ControlType.ABORT:
@@ -70,7 +71,7 @@ class Tier:
         assert not open_transactions
 
     def restore(self) -> None:
-        """Remove what a test has done to the remote segments."""
+        """Restore the undamaged remote segments."""
         shutil.rmtree(self.root)
         shutil.copytree(self.pristine, self.root)
 
@@ -79,16 +80,16 @@ class Tier:
         found = [path for path in self.root.rglob("*.log") if f"{topic}-" in str(path.relative_to(self.root))]
         return sorted((path.with_suffix("") for path in found), key=lambda path: path.name)
 
-    def path(self, suffix: str, number: int = BEGUN) -> Path:
+    def path(self, suffix: str, number: int = DAMAGED_SEGMENT) -> Path:
         return Path(f"{self.stems()[number]}{suffix}")
 
-    def change(self, suffix: str, change: Callable[[bytearray], object], number: int = BEGUN) -> None:
+    def change(self, suffix: str, change: Callable[[bytearray], object], number: int = DAMAGED_SEGMENT) -> None:
         path = self.path(suffix, number)
         data = bytearray(path.read_bytes())
         change(data)
         path.write_bytes(data)
 
-    def change_manifest(self, old: str, new: str, number: int = BEGUN) -> None:
+    def change_manifest(self, old: str, new: str, number: int = DAMAGED_SEGMENT) -> None:
         path = self.path(".rsm-manifest", number)
         text = path.read_text()
         changed = re.sub(old, new, text, count=1)
@@ -178,7 +179,7 @@ def consumed(chunk: bytes, offset: int, aborted: list[AbortedTransaction]) -> li
     waiting = sorted(aborted, key=lambda one: one.first_offset)
     producers: set[int] = set()
     found: list[int] = []
-    for data, header in batches_of(chunk):
+    for data, header in split_batches(chunk):
         while waiting and waiting[0].first_offset <= header.last_offset:
             producers.add(waiting.pop(0).producer_id)
         if header.is_control:
@@ -231,10 +232,12 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         shutil.copytree(tier.root, tier.pristine)
         (directory / REMOTE_STORAGE_FILE).write_bytes(logs.storage.options.recorded_file(DATE))
         log = logs.broker.log()
-        assert int(tier.stems()[BEGUN + 1].name[:20]) < log.local_log_start_offset  # neither of these is on disk
+        assert (
+            int(tier.stems()[DAMAGED_SEGMENT + 1].name[:20]) < log.local_log_start_offset
+        )  # neither of these is on disk
         local = {int(path.stem): path for path in (directory / "orders-0").glob("*.log")}
         paths = {int(stem.name[:20]): Path(f"{stem}.log") for stem in tier.stems()} | local
-        tier.take(b"".join(paths[base].read_bytes() for base in sorted(paths)))
+        tier.index_records(b"".join(paths[base].read_bytes() for base in sorted(paths)))
         data = logs.storage.fetch_index(segment_of(tier), RemoteFile.TRANSACTION_INDEX)
         assert LONG_PRODUCER in [one.producer_id for one in parse_transaction_index(data)]
         yield tier
@@ -270,7 +273,7 @@ def manifest(old: str, new: str) -> Callable[[Tier], object]:
 
 
 def copied(source: int, *suffixes: str) -> Callable[[Tier], object]:
-    return lambda tier: tier.copy(tier.stems()[source], tier.stems()[BEGUN], *suffixes)
+    return lambda tier: tier.copy(tier.stems()[source], tier.stems()[DAMAGED_SEGMENT], *suffixes)
 
 
 def end_offset(change: Callable[[int], int]) -> Callable[[Tier], object]:
@@ -301,10 +304,10 @@ def moved(by: int) -> Callable[[Tier], object]:
 
     def damage(tier: Tier) -> None:
         starts = [int(stem.name[:20]) for stem in tier.stems()]
-        change = starts[BEGUN + by] - starts[BEGUN]
+        change = starts[DAMAGED_SEGMENT + by] - starts[DAMAGED_SEGMENT]
         data = bytearray(tier.path(".log").read_bytes())
         at = 0
-        for batch, header in batches_of(bytes(data)):
+        for batch, header in split_batches(bytes(data)):
             struct.pack_into(">q", data, at, header.base_offset + change)
             at += len(batch)
         tier.path(".log").write_bytes(data)
@@ -323,15 +326,15 @@ OBJECTS = {
     "log lost": lost(".log"),
     "log empty": cut(".log", lambda size: 0),
     "log cut": cut(".log", lambda size: size // 2),
-    "log of the next": copied(BEGUN + 1, ".log"),
-    "log of the one before": copied(BEGUN - 1, ".log"),
+    "log of the next": copied(DAMAGED_SEGMENT + 1, ".log"),
+    "log of the one before": copied(DAMAGED_SEGMENT - 1, ".log"),
     "log of the last": copied(-1, ".log"),
-    "all of the next": copied(BEGUN + 1),
-    "all of the one before": copied(BEGUN - 1),
+    "all of the next": copied(DAMAGED_SEGMENT + 1),
+    "all of the one before": copied(DAMAGED_SEGMENT - 1),
     "log with the next one's offsets": moved(1),
     "log with the offsets of the one before": moved(-1),
-    "logs swapped": lambda tier: tier.swap(BEGUN, BEGUN + 1, ".log"),
-    "all swapped": lambda tier: tier.swap(BEGUN, BEGUN + 1),
+    "logs swapped": lambda tier: tier.swap(DAMAGED_SEGMENT, DAMAGED_SEGMENT + 1, ".log"),
+    "all swapped": lambda tier: tier.swap(DAMAGED_SEGMENT, DAMAGED_SEGMENT + 1),
 }
 MANIFEST = {
     "transaction null": manifest(r'"transaction":\{[^}]*\}', '"transaction":null'),
@@ -346,7 +349,7 @@ MANIFEST = {
     "endOffset + 10,000": end_offset(lambda end: end + 10_000),
     "endOffset 2^62": end_offset(lambda end: 1 << 62),
     "endOffset - 1": end_offset(lambda end: end - 1),
-    "all of another topic": lambda tier: tier.copy(tier.stems("other")[BEGUN], tier.stems()[BEGUN]),
+    "all of another topic": lambda tier: tier.copy(tier.stems("other")[DAMAGED_SEGMENT], tier.stems()[DAMAGED_SEGMENT]),
 }
 DAMAGES = {
     "local-tiered": {**{f"txnindex {name}": damage for name, damage in TRANSACTION_INDEX.items()}, **OBJECTS},
@@ -427,7 +430,7 @@ def flipped(position: int, bit: int) -> Callable[[bytearray], None]:
 def test_flipped_base_offset_gives_an_error(tier: Tier) -> None:
     data = tier.path(".log").read_bytes()
     positions, at = [], 0
-    for batch, _ in batches_of(data):
+    for batch, _ in split_batches(data):
         positions.append(at)
         at += len(batch)
     for position in (positions[0], positions[len(positions) // 2], positions[-1]):
@@ -443,7 +446,7 @@ def test_flipped_offset_index_entry_gives_all_records(tier: Tier) -> None:
     suffix = ".index" if tier.logs.storage.options.layout is Layout.LOCAL_TIERED else ".indexes"  # the first in it
     assert len(tier.logs.storage.fetch_index(segment_of(tier), RemoteFile.OFFSET_INDEX)) >= 24
     right = tier.expected(committed=False)
-    begins = range(int(tier.path(".log").name[:20]), int(tier.path(".log", BEGUN + 1).name[:20]))
+    begins = range(int(tier.path(".log").name[:20]), int(tier.path(".log", DAMAGED_SEGMENT + 1).name[:20]))
     for entry in (0, 8, 16):
         for byte, bit in ((0, 7), (2, 0), (3, 6), (3, 4), (3, 3), (3, 2), (3, 0), (6, 3), (6, 0), (7, 6), (7, 0)):
             tier.change(suffix, flipped(entry + byte, bit))
@@ -455,5 +458,5 @@ def test_flipped_offset_index_entry_gives_all_records(tier: Tier) -> None:
 def segment_of(tier: Tier) -> RemoteSegment:
     log = tier.logs.broker.log()
     remote = tier.logs.manager.metadata.of(log.identity)
-    (segment,) = [one for one in remote.in_state(COPY_FINISHED) if one.name == tier.stems()[BEGUN].name]
+    (segment,) = [one for one in remote.in_state(COPY_FINISHED) if one.name == tier.stems()[DAMAGED_SEGMENT].name]
     return segment

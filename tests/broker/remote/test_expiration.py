@@ -1,4 +1,4 @@
-"""Which remote segments go by total retention: Kafka's reasons, in its order."""
+"""Remote segments that total retention expires, for the reasons of Kafka and in its order."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def starts(found: ExpiredSegments) -> list[int]:
 THREE = (segment(0, 99), segment(100, 199), segment(200, 299))  # of 100 bytes; the newest record is at their end, in ms
 
 
-def test_age_from_the_oldest_on_to_the_first_that_stays() -> None:
+def test_retention_ms_expires_remote_segments_from_the_oldest_to_the_first_retained() -> None:
     found = expired(*THREE, retention_ms=NOW - 199)
     assert (starts(found), found.log_start_offset) == ([0, 100], 200)
     assert expired(*THREE, retention_ms=NOW) == ExpiredSegments()
     assert expired(*THREE, retention_ms=-1) == ExpiredSegments()
 
 
-def test_log_start_offset_is_after_the_furthest_of_overlapping_segments_that_go() -> None:
-    """Offsets between would be in the log and nowhere to be read."""
+def test_log_start_offset_is_after_the_last_of_overlapping_expired_segments() -> None:
+    """Otherwise offsets between would belong to the log without being readable."""
     found = expired(segment(0, 199), segment(50, 99), segment(200, 299), retention_ms=NOW - 199)
     assert (starts(found), found.log_start_offset) == ([0, 50], 200)
 
@@ -48,24 +48,24 @@ def test_log_start_offset_is_after_the_furthest_of_overlapping_segments_that_go(
 @pytest.mark.parametrize(
     ("size", "gone"), [(350, []), (349, []), (250, [0]), (151, [0]), (150, [0, 100]), (0, [0, 100, 200])]
 )
-def test_size_counts_what_is_only_local_too(size: int, gone: list[int]) -> None:
+def test_retention_bytes_of_a_tiered_log_counts_local_only_bytes(size: int, gone: list[int]) -> None:
     found = expired(*THREE, only_local=50, retention_ms=-1, retention_bytes=size)
     assert starts(found) == gone
     assert found.log_start_offset == (100 * len(gone) if gone else None)
 
 
-def test_what_lies_below_the_log_start_offset_goes_and_leaves_it_where_it_is() -> None:
+def test_remote_segment_below_the_log_start_offset_expires_without_moving_it() -> None:
     found = expired(*THREE, start=150, retention_ms=-1)
     assert (starts(found), found.log_start_offset) == ([0], None)
 
 
-def test_what_is_not_of_the_log_stays_and_hides_nothing() -> None:
+def test_remote_segment_beyond_the_log_end_is_retained_and_does_not_block_expiration() -> None:
     stray = segment(100, 400)  # it ends after the log
     found = expired(segment(0, 99), stray, end=300, retention_ms=1)
     assert starts(found) == [0]
 
 
-def test_epochs_before_the_first_of_the_log_go() -> None:
+def test_remote_segment_of_an_epoch_before_the_log_expires() -> None:
     old = segment(0, 49, (0, 0))
     found = expired(old, segment(50, 99, (3, 50)), start=50, lineage=((3, 50),), retention_ms=-1)
     assert (starts(found), found.log_start_offset) == ([0], None)

@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata` that no broker wrote: they name no path outside the tier, and stop no start."""
+"""Forged records in `__remote_log_metadata`: they lead to no path outside the tier, and the broker still starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOption
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.custom_metadata import encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, format_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogEvent,
@@ -31,9 +33,8 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentUpdate,
     decode_event,
     encode_event,
-    metadata_partition,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from kafkalog_spark.store.interface import FileFacts
 from tests.broker.storage.helpers.hostile_broker import (
     PARTITIONS,
@@ -64,7 +65,7 @@ def event(state: RemoteSegmentState, topic: str, partition: int = 0, **fields: o
 
 HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, int]], str]] = {
     "segments to delete of a topic that is a path": (
-        lambda _: event(DELETING, "../outside/victim"), set(), "'../outside/victim' is no topic's name",
+        lambda _: event(DELETING, "../outside/victim"), set(), "'../outside/victim' is not a valid topic name",
     ),
     "an object key that is a path": (
         lambda _: event(
@@ -72,7 +73,7 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
         ), set(), "has the object key '../outside/orders'",
     ),
     "a finished segment of a topic that is a path": (
-        lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is no topic's name",
+        lambda _: event(FINISHED, "../pwned"), set(), r"'\.\./pwned' is not a valid topic name",
     ),
     "the largest partition": (
         lambda _: event(FINISHED, "pwned", 2**31 - 1), set(), "1 partitions of topic pwned .* not restored",
@@ -85,10 +86,10 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
         lambda topic_id: event(FINISHED, "tiered", topic_id=topic_id, end=10**9, epoch=5), {("tiered", 0)},
         "tiered-0 is offline until the next start",
     ),
-    "a topic of dots": (lambda _: event(FINISHED, ".."), set(), r"'\.\.' is no topic's name"),
-    "a topic without a name": (lambda _: event(FINISHED, ""), set(), "'' is no topic's name"),
+    "a topic of dots": (lambda _: event(FINISHED, ".."), set(), r"'\.\.' is not a valid topic name"),
+    "a topic without a name": (lambda _: event(FINISHED, ""), set(), "'' is not a valid topic name"),
     "a topic with control characters": (
-        lambda _: event(FINISHED, "a\nb\x1b[31m"), set(), r"'a\\nb\\x1b\[31m' is no topic's name",
+        lambda _: event(FINISHED, "a\nb\x1b[31m"), set(), r"'a\\nb\\x1b\[31m' is not a valid topic name",
     ),
     "an internal topic": (
         lambda _: event(FINISHED, "__consumer_offsets"), set(), "no broker copies segments of an internal topic",
@@ -105,12 +106,12 @@ HOSTILE: dict[str, tuple[Callable[[uuid.UUID], RemoteLogEvent], set[tuple[str, i
     "a partition to delete that is a path": (
         lambda _: PartitionDeletion(
             TopicIdPartition("../outside/victim", FOREIGN_ID, 0), 1, 1, PartitionDeleteState.DELETE_PARTITION_MARKED
-        ), set(), "is no topic's name",
+        ), set(), "is not a valid topic name",
     ),
     "an update of a topic that is a path": (
         lambda _: SegmentUpdate(
             TopicIdPartition("../outside/victim", FOREIGN_ID, 0), SEGMENT_ID, 1, 1, None, DELETING
-        ), set(), "is no topic's name",
+        ), set(), "is not a valid topic name",
     ),
 }  # fmt: skip
 
@@ -206,7 +207,7 @@ def test_decode_of_a_segment_that_no_broker_copies_is_an_error(odd: RemoteSegmen
 
 
 @pytest.mark.parametrize("kind", ["prefix", "other topic's key"])
-def test_custom_metadata_that_names_objects_of_others_is_refused(tmp_path: Path, kind: str) -> None:
+def test_custom_metadata_with_foreign_object_names_is_refused(tmp_path: Path, kind: str) -> None:
     (tmp_path / "tier").mkdir()
     own = segment("orders")
     key = f"secret-{uuid_to_text(FOREIGN_ID)}/0/{own.name}"
@@ -221,7 +222,7 @@ def test_custom_metadata_that_names_objects_of_others_is_refused(tmp_path: Path,
     storage.close()
 
 
-def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Path) -> None:
+def test_folder_storage_neither_deletes_nor_writes_outside_its_root(tmp_path: Path) -> None:
     root, outside = tmp_path / "tier", tmp_path / "tier-outside"
     for directory in (root / "a", outside / "empty"):
         directory.mkdir(parents=True)
@@ -246,7 +247,7 @@ def test_a_folder_store_deletes_and_writes_nothing_outside_its_root(tmp_path: Pa
     assert contents(outside) == {"empty": None, "log": b"kept"}
 
 
-def test_indexes_that_a_manifest_says_are_larger_than_any_are_not_fetched(tmp_path: Path) -> None:
+def test_indexes_with_an_implausible_size_in_the_manifest_are_not_fetched(tmp_path: Path) -> None:
     """A sparse object of a terabyte costs nothing to make, and would be read into memory as a whole."""
     storage = RemoteStorage(RemoteStorageOptions.of({}, str(tmp_path / "tier")))
     one = segment("orders")

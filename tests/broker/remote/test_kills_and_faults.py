@@ -1,7 +1,7 @@
-"""Kills at every step of copying and deletion, and faults of the store: nothing acknowledged is lost, nothing is left.
+"""Kills at every step of copying and deletion, and errors of the remote storage.
 
-The store and `__remote_log_metadata` are the real ones; a kill is that no further step happens and no lock, checkpoint
-or cache survives.
+No acknowledged record is lost, and no orphaned object remains. The storage and `__remote_log_metadata` are real. After
+a kill no further step runs, and no lock, checkpoint or cache survives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.broker.storage.helpers.synced_files import recorded_syncs
 
 
 async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int) -> int:
-    """Append, copy, delete; how many records are acknowledged."""
+    """Append, copy and delete records; return how many were acknowledged."""
     for _ in range(3):
         logs.append(range(count))
         await logs.settle()
@@ -33,7 +33,7 @@ async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int
 
 
 async def all_steps(directory: Path) -> int:
-    """How many steps the work has without any fault."""
+    """Return how many steps the work has without a fault."""
     logs = await begun(directory)
     await work(logs, random.Random(0), 20, 25)
     assert logs.objects() == logs.finished() != set()
@@ -62,7 +62,7 @@ async def killed_once(directory: Path, step: int, dice: random.Random) -> None:
     await logs.stop()
 
 
-def test_a_kill_at_every_step_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+def test_kill_at_every_step_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     steps = asyncio.run(all_steps(tmp_path / "whole"))
     assert steps > 100
     dice = random.Random(5)
@@ -71,14 +71,14 @@ def test_a_kill_at_every_step_leaves_the_old_state_or_the_new(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_kills_at_two_hundred_steps(tmp_path: Path) -> None:
+def test_kill_at_two_hundred_steps_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     steps = asyncio.run(all_steps(tmp_path / "whole"))
     dice = random.Random(6)
     for round_number in range(200):
         asyncio.run(killed_once(tmp_path / f"killed-{round_number}", round_number % steps, dice))
 
 
-def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_up(tmp_path: Path) -> None:
+def test_records_deleted_before_their_copy_remain_deleted_after_a_kill(tmp_path: Path) -> None:
     """The leader epochs are on disk before the response, the checkpoint of log start offsets comes later."""
 
     async def run() -> None:
@@ -115,13 +115,13 @@ async def with_faults(directory: Path, seed: int, share: float) -> None:
     await logs.stop()
 
 
-def test_faults_of_the_store_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
+def test_faults_of_the_remote_storage_lose_no_record_and_leave_no_orphan(tmp_path: Path) -> None:
     for seed in range(4):
         asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.1 + 0.1 * seed))
 
 
 @pytest.mark.slow
-def test_two_hundred_runs_with_faults(tmp_path: Path) -> None:
+def test_two_hundred_runs_with_remote_storage_faults_lose_no_record_and_leave_no_orphan(tmp_path: Path) -> None:
     for seed in range(200):
         asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.02 * (seed % 20)))
 
@@ -149,13 +149,13 @@ async def deleted_topic(directory: Path, step: int) -> None:
     await logs.stop()
 
 
-def test_a_deleted_topic_leaves_nothing_wherever_it_was_killed(tmp_path: Path) -> None:
+def test_topic_deletion_killed_at_any_step_leaves_no_remote_segment(tmp_path: Path) -> None:
     for step in (0, 1, 2, 3, 4, 5, 8, 13, 100):
         asyncio.run(deleted_topic(tmp_path / f"deleted-{step}", step))
 
 
-def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: Path) -> None:
-    """As a power cut left it that came before the file was synced: empty, while all records were on disk."""
+def test_lost_leader_epoch_checkpoint_keeps_remote_segments_readable(tmp_path: Path) -> None:
+    """After a power cut before its fsync, the checkpoint is empty although all records are on disk."""
 
     async def run() -> None:
         logs = await begun(tmp_path / "data")
@@ -177,7 +177,7 @@ def test_a_lost_leader_epoch_checkpoint_does_not_cost_remote_segments(tmp_path: 
     asyncio.run(run())
 
 
-def test_a_log_that_cannot_be_restored_is_offline_and_the_others_are_served(tmp_path: Path) -> None:
+def test_log_that_cannot_be_restored_is_offline_and_others_are_served(tmp_path: Path) -> None:
     async def run() -> None:
         logs = RemoteLogs(tmp_path / "data")
         logs.broker.create("orders", 1, **TOPIC)

@@ -13,7 +13,7 @@ from tests.broker.remote.helpers.tiered_broker import SMALL, local_logs, produce
 
 
 @pytest.mark.parametrize("layout", ["aiven", "local-tiered"])
-def test_check_of_a_directory_whose_tier_is_still_empty_finds_no_error(
+def test_check_of_a_log_directory_with_an_empty_tier_reports_no_error(
     layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, remote = tmp_path / "data", tmp_path / "remote"
@@ -28,7 +28,7 @@ def test_check_of_a_directory_whose_tier_is_still_empty_finds_no_error(
     assert ": 0 errors, 0 notes\n" in capsys.readouterr().out
 
 
-def test_check_of_a_directory_whose_tier_is_missing_with_records_of_the_log_finds_an_error(
+def test_check_of_a_log_directory_whose_remote_records_are_missing_reports_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, remote = tmp_path / "data", tmp_path / "remote"

@@ -1,4 +1,4 @@
-"""Readers of remote segments beside consumers of today: share groups, and clients of Fetch 0 to 3."""
+"""Remote segments read by share groups and by clients of Fetch versions 0 to 3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkalog_broker.testing_support.client_requests import ask
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.api.helpers.admin_scenario import SET, change, incremental
 from tests.broker.api.helpers.plain_entities import request_entity
-from tests.broker.old_versions.helpers.old_client import OldClient, over, whole
+from tests.broker.old_versions.helpers.old_client import OldClient, connect_over_network, whole
 from tests.broker.remote.helpers.tiered_broker import configs, local_logs, wait_until
 from tests.broker.share.helpers.share_script import earliest
 from tests.log.helpers.plain_decoder import decode_batches
@@ -51,8 +51,8 @@ COMMITTED = [value for number, value in enumerate(VALUES) if number // 10 % 3 !=
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_clients_of_old_fetches_read_them(broker: RunningBroker, version: int) -> None:
-    client, offset = OldClient(over(broker.host, broker.port)), 0
+def test_fetch_versions_1_to_3_return_remote_records(broker: RunningBroker, version: int) -> None:
+    client, offset = OldClient(connect_over_network(broker.host, broker.port)), 0
     found: list[bytes | None] = []
     while len(found) < len(COMMITTED):
         fetched = client.fetch(version, "orders", offset, wait=1000)
@@ -81,7 +81,7 @@ def joined(connection: socket.socket, group: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
-def test_a_share_group_is_given_them(broker: RunningBroker, level: str) -> None:
+def test_share_group_receives_remote_records(broker: RunningBroker, level: str) -> None:
     topic_id = read_partition_metadata(broker.log_dir / "orders-0" / "partition.metadata")
     assert topic_id is not None
     expected = VALUES if level == "read_uncommitted" else COMMITTED

@@ -75,7 +75,7 @@ def test_rolled_segment_with_an_open_transaction_is_copied_once_its_records_are_
     asyncio.run(run())
 
 
-def test_a_kill_while_a_quiet_topic_is_moved_loses_no_record(tmp_path: Path) -> None:
+def test_kill_while_an_idle_topic_is_copied_loses_no_record(tmp_path: Path) -> None:
     async def moved(directory: Path, kill_at: int | None) -> int:
         logs = await started_with_records(directory, Steps(kill_at=kill_at))
         logs.broker.clock.advance(6_000)
@@ -103,7 +103,7 @@ def test_a_kill_while_a_quiet_topic_is_moved_loses_no_record(tmp_path: Path) -> 
         asyncio.run(moved(tmp_path / f"killed-{number}", number))
 
 
-def test_a_record_from_the_future_is_copied_and_leaves_the_disk_by_the_age_of_its_file(
+def test_segment_with_a_future_timestamp_is_copied_and_deleted_locally_by_file_age(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It holds up retention.ms until its timestamp has passed, which is reported once."""

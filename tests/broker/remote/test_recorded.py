@@ -1,4 +1,4 @@
-"""What this broker answers about tiered storage, against what a real Kafka answered to the same (record_tiered.py)."""
+"""Responses about tiered storage, compared with those of a real Kafka to the same requests (record_tiered.py)."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def without_ids(answer: Any) -> Any:
     return answer
 
 
-def test_configurations_are_allowed_and_refused_as_by_kafka(broker: RunningBroker) -> None:
+def test_tiered_configs_are_accepted_and_refused_as_by_kafka(broker: RunningBroker) -> None:
     answers = asked(broker.bootstrap, configuration_steps())
     for step, ours, kafkas in zip(named(configuration_steps()), answers, RECORDED["configuration"], strict=True):
         assert without_ids(ours["answer"]) == without_ids(kafkas["answer"]), step
 
 
-def test_offsets_are_those_of_kafka(broker: RunningBroker, tmp_path: Path) -> None:
+def test_offsets_of_a_tiered_log_equal_those_of_kafka(broker: RunningBroker, tmp_path: Path) -> None:
     for name in ("offsets", "empty", "pending"):
         broker.create_topic(name, 1, OFFSETS_TOPIC_CONFIGS)
     broker.create_topic("local", 1, {"internal.segment.bytes": 16384, "retention.ms": -1})
@@ -87,7 +87,7 @@ def assert_offsets(broker: RunningBroker, part: str) -> None:
         assert ours["answer"] == kafkas["answer"], step
 
 
-def test_the_metadata_topic_is_made_as_by_kafka(broker: RunningBroker) -> None:
+def test_remote_log_metadata_topic_has_the_configs_of_kafka(broker: RunningBroker) -> None:
     from tests.broker.api.helpers.admin_scenario import TOPIC, describe
 
     ours = asked(broker.bootstrap, [describe((TOPIC, "__remote_log_metadata", None))])
@@ -101,12 +101,12 @@ def test_the_metadata_topic_is_made_as_by_kafka(broker: RunningBroker) -> None:
 
 
 NOT_NEEDED = {"remote.log.storage.manager.class.name": None}
-"""Kafka does not start without; here it is Aiven's layout in a folder."""
+"""Kafka needs this property; this broker defaults to Aiven's layout in a folder."""
 ONLY_KAFKAS = "org.example.None"
 
 
 @pytest.mark.parametrize("case", RECORDED["starts"], ids=lambda case: str(case["changes"]))
-def test_starts_are_refused_as_by_kafka(case: dict[str, Any]) -> None:
+def test_start_with_invalid_tiered_properties_is_refused_as_by_kafka(case: dict[str, Any]) -> None:
     changes = case["changes"]
     if changes == NOT_NEEDED or ONLY_KAFKAS in changes.values():
         pytest.skip("this broker has a default, and refuses other classes when it opens the storage")
@@ -126,7 +126,7 @@ def test_starts_are_refused_as_by_kafka(case: dict[str, Any]) -> None:
     assert refused.value.what.partition(" list:")[0] == case["error"].partition(" list:")[0]
 
 
-def test_every_answer_was_recorded() -> None:
+def test_recording_has_a_response_for_every_step() -> None:
     assert len(RECORDED["copied"]) == len(RECORDED["deleted"]) == len(named(offset_steps()))
     assert len(RECORDED["configuration"]) == len(named(configuration_steps()))
     kinds = itertools.groupby(RECORDED["configuration"], key=lambda entry: entry["key"])

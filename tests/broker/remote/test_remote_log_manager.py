@@ -20,7 +20,7 @@ from tests.broker.remote.helpers.tiered_broker import (
 )
 
 
-def test_closed_segments_leave_the_disk_and_are_served(tmp_path: Path) -> None:
+def test_copied_segments_are_deleted_locally_and_remain_readable(tmp_path: Path) -> None:
     remote = tmp_path / "remote"
     with RunningBroker(tmp_path / "data", tiered_properties(remote)) as broker:
         broker.create_topic("orders", 1, configs())
@@ -40,7 +40,7 @@ def test_closed_segments_leave_the_disk_and_are_served(tmp_path: Path) -> None:
         assert local_logs(broker, "orders")[0].name == "00000000000000000105.log"
 
 
-def test_the_fixture_has_remote_storage_beside_its_directory() -> None:
+def test_tiered_broker_fixture_stores_remote_segments_beside_its_log_directory() -> None:
     topics = {"orders": {"partitions": 1, **configs()}}
     with running_broker(topics=topics, tiered=True) as broker:
         produce(broker.bootstrap, "orders", range(60))
@@ -70,7 +70,7 @@ def test_start_without_remote_storage_is_refused_while_topics_have_it(tmp_path: 
         assert len(consumed(broker.bootstrap, "orders", 0, 3)) == 3
 
 
-def test_metrics_tell_what_was_copied_and_read(tmp_path: Path) -> None:
+def test_metrics_count_copied_and_fetched_remote_bytes(tmp_path: Path) -> None:
     remote = tmp_path / "remote"
     with RunningBroker(tmp_path / "data", tiered_properties(remote), metrics=True) as broker:
         broker.create_topic("orders", 1, configs())

@@ -1,4 +1,4 @@
-"""Remote segments of a partition by their events, as RemoteLogMetadataCache has them."""
+"""Remote segments of a partition derived from its metadata events, as in Kafka's RemoteLogMetadataCache."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kafkalog_broker.remote.remote_log_metadata_cache import (
     RemoteLogMetadataCache,
 )
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_log_metadata import (
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
     RemoteSegmentState,
     SegmentEvent,
     SegmentUpdate,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 PARTITION = TopicIdPartition("orders", uuid.UUID(int=7), 0)
 
@@ -42,7 +42,7 @@ def cache_of(*segments: RemoteSegment) -> RemoteLogMetadataCache:
     return cache
 
 
-def test_a_segment_is_found_from_its_copy_to_its_deletion() -> None:
+def test_remote_segment_is_found_from_copy_finished_until_delete_started() -> None:
     one = segment(10, 19)
     cache = RemoteLogMetadataCache(PARTITION)
     cache.apply(SegmentEvent(one, COPY_STARTED))
@@ -63,7 +63,7 @@ def test_a_segment_is_found_from_its_copy_to_its_deletion() -> None:
     assert (len(cache), cache.invalid_events) == (0, 0)
 
 
-def test_what_does_not_follow_changes_nothing() -> None:
+def test_event_out_of_order_is_counted_as_invalid_and_changes_nothing() -> None:
     one = segment(10, 19)
     cache = cache_of(one)
     cache.apply(update(one, COPY_STARTED))
@@ -76,7 +76,7 @@ def test_what_does_not_follow_changes_nothing() -> None:
     assert cache.find(0, 12) is not None
 
 
-def test_a_later_copy_covers_those_within_it_and_a_gap_ends_the_walk() -> None:
+def test_walk_uses_a_later_copy_for_segments_within_it_and_ends_at_a_gap() -> None:
     cache = cache_of(segment(0, 99), segment(100, 149), segment(100, 199), segment(300, 399))
     lineage = [EpochEntry(0, 0)]
     assert [(s.start_offset, s.end_offset) for s in cache.walk(lineage, 0)] == [(0, 99), (100, 199)]
@@ -86,7 +86,7 @@ def test_a_later_copy_covers_those_within_it_and_a_gap_ends_the_walk() -> None:
     assert cache.highest_offset(lineage, 350) == 349
 
 
-def test_epochs_within_a_segment() -> None:
+def test_remote_segment_with_several_epochs_is_found_in_a_matching_lineage_only() -> None:
     cache = cache_of(segment(0, 99, (0, 0), (2, 60)), segment(100, 199, (2, 100), (3, 150)))
     lineage = [EpochEntry(0, 0), EpochEntry(2, 60), EpochEntry(3, 150)]
     assert cache.find(0, 60) is None
@@ -99,7 +99,7 @@ def test_epochs_within_a_segment() -> None:
     assert cache.highest_offset(other, 90) == 39
 
 
-def test_a_deleted_partition_has_nothing_when_that_is_finished() -> None:
+def test_deleted_partition_has_no_segments_after_deletion_finished() -> None:
     cache = cache_of(segment(0, 99))
     cache.apply(PartitionDeletion(PARTITION, 1, 0, PartitionDeleteState.DELETE_PARTITION_MARKED))
     assert cache.is_deleted
@@ -108,7 +108,7 @@ def test_a_deleted_partition_has_nothing_when_that_is_finished() -> None:
     assert len(cache) == cache.finished_bytes == 0
 
 
-def test_a_log_without_leader_epochs_has_no_copied_offset() -> None:
-    """A topic whose creation a power cut has interrupted: the broker used to end its start with a ValueError."""
+def test_log_without_leader_epochs_has_no_highest_copied_offset() -> None:
+    """A power cut during topic creation leaves such a log; it must not fail the start."""
     assert cache_of(segment(0, 9)).highest_offset((), 0) == -1
     assert RemoteLogMetadataCache(PARTITION).highest_offset((), 0) == -1

@@ -1,4 +1,4 @@
-"""Bytes a second that may be copied or fetched."""
+"""Quota of bytes per second for copies to, and fetches from, remote storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kafkalog_broker.remote.remote_quota import RemoteQuota
 from tests.broker.manual_clock import ManualClock
 
 
-def test_more_than_the_window_allows_waits_until_time_has_made_up_for_it() -> None:
+def test_remote_quota_above_the_window_limit_waits_until_the_average_is_within_it() -> None:
     clock, limit = ManualClock(), [1000]
     quota = RemoteQuota(lambda: limit[0], 11, 1, clock.monotonic_ms)
     quota.record(10_000)

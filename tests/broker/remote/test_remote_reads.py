@@ -1,4 +1,4 @@
-"""Remote reads, restored logs, and what becomes of remote segments when a topic changes, in this process."""
+"""Remote reads, restored logs, and remote segments of changed topics, without a broker process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def read_ranges(logs: RemoteLogs, most: int) -> None:
         assert await logs.offsets(begin=begin, most=most) == list(range(begin, 60))
 
 
-def test_any_offset_is_read_whatever_the_limit(tmp_path: Path) -> None:
+def test_remote_read_at_any_offset_and_limit_returns_the_records(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -48,7 +48,7 @@ def test_any_offset_is_read_whatever_the_limit(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_read_holds_memory_from_before_it_begins_until_its_records_are_gone(tmp_path: Path) -> None:
+def test_remote_read_reserves_memory_from_its_start_until_its_records_are_released(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -80,7 +80,7 @@ def test_read_holds_memory_from_before_it_begins_until_its_records_are_gone(tmp_
     asyncio.run(run())
 
 
-def test_read_that_fails_or_is_given_up_releases_its_memory_when_it_ends(tmp_path: Path) -> None:
+def test_failed_or_cancelled_remote_read_releases_its_memory_when_it_ends(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -140,7 +140,7 @@ def test_aborted_transactions_are_found_in_remote_and_local_indexes(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_timestamps_are_looked_up_across_both(tmp_path: Path) -> None:
+def test_offset_for_timestamp_searches_remote_and_local_segments(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         for number in range(60):
@@ -157,7 +157,7 @@ def test_timestamps_are_looked_up_across_both(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Path) -> None:
+def test_remote_read_timeout_fails_only_its_fetch(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -180,7 +180,7 @@ def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_read_of_a_lost_segment_is_an_error_that_clients_do_not_take_for_a_passing_one(tmp_path: Path) -> None:
+def test_read_of_a_lost_remote_segment_is_a_non_retriable_error(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -195,7 +195,7 @@ def test_read_of_a_lost_segment_is_an_error_that_clients_do_not_take_for_a_passi
     asyncio.run(run())
 
 
-def test_look_up_by_time_in_a_store_that_does_not_answer_ends_with_the_timeout_of_its_request(tmp_path: Path) -> None:
+def test_offset_for_timestamp_in_an_unresponsive_storage_ends_at_the_request_timeout(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -213,7 +213,7 @@ def test_look_up_by_time_in_a_store_that_does_not_answer_ends_with_the_timeout_o
     asyncio.run(run())
 
 
-def test_read_that_no_fetch_waits_for_leaves_the_queue_before_its_turn(tmp_path: Path) -> None:
+def test_cancelled_remote_read_is_removed_from_the_queue(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -234,7 +234,7 @@ def test_read_that_no_fetch_waits_for_leaves_the_queue_before_its_turn(tmp_path:
     asyncio.run(run())
 
 
-def test_stop_with_a_store_that_does_not_answer_refuses_reads_and_waits_for_none(tmp_path: Path) -> None:
+def test_stop_with_an_unresponsive_storage_refuses_reads_and_waits_for_none(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -284,7 +284,7 @@ def test_stop_while_a_copy_hangs_closes_the_logs_and_the_next_start_copies_again
     asyncio.run(run())
 
 
-def test_a_lost_disk_is_made_again_from_remote_segments(tmp_path: Path) -> None:
+def test_lost_log_directory_is_restored_from_remote_segments(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         producer = {"producer_id": 4, "producer_epoch": 0}
@@ -322,7 +322,7 @@ def test_a_lost_disk_is_made_again_from_remote_segments(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_transactions_that_a_lost_log_leaves_open_are_aborted(tmp_path: Path) -> None:
+def test_open_transactions_of_a_restored_log_are_aborted(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
@@ -346,7 +346,7 @@ def test_transactions_that_a_lost_log_leaves_open_are_aborted(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_a_topic_that_leaves_remote_storage_leaves_nothing_there(tmp_path: Path) -> None:
+def test_topic_with_remote_storage_disabled_has_no_remote_segments_left(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -370,7 +370,7 @@ def test_a_topic_that_leaves_remote_storage_leaves_nothing_there(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path) -> None:
+def test_topic_with_remote_storage_enabled_again_is_copied_again(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data", local_retention_bytes=4 * SEGMENT)
         logs.append(range(60))
@@ -396,7 +396,7 @@ def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path
 
 
 @pytest.mark.parametrize("comes_back", [False, True])
-def test_a_kill_while_a_topic_leaves_remote_storage_leaves_nothing_there(tmp_path: Path, comes_back: bool) -> None:
+def test_kill_while_remote_storage_is_disabled_leaves_no_remote_segment(tmp_path: Path, comes_back: bool) -> None:
     """The deletion goes on after the start. A topic that has come back begins where it has begun since it left."""
 
     async def left(directory: Path, kill_after: int) -> tuple[int, bool]:
@@ -436,7 +436,7 @@ def test_a_kill_while_a_topic_leaves_remote_storage_leaves_nothing_there(tmp_pat
     assert all(has_left[1:])
 
 
-def test_what_is_being_copied_stays_when_the_log_becomes_another_object(tmp_path: Path) -> None:
+def test_running_copy_is_kept_when_the_log_object_is_replaced(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         goes_on, begun_to_put = threading.Event(), threading.Event()
@@ -463,7 +463,7 @@ def test_what_is_being_copied_stays_when_the_log_becomes_another_object(tmp_path
     asyncio.run(run())
 
 
-def test_a_segment_whose_first_records_were_deleted_before_it_was_copied_is_whole(tmp_path: Path) -> None:
+def test_segment_with_deleted_first_records_is_copied_whole(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))
@@ -476,7 +476,7 @@ def test_a_segment_whose_first_records_were_deleted_before_it_was_copied_is_whol
     assert not check_log_dirs([tmp_path / "data-remote"]).findings.kept
 
 
-def test_total_retention_moves_the_log_start_offset(tmp_path: Path) -> None:
+def test_total_retention_of_remote_segments_advances_the_log_start_offset(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data", retention_ms=100_000, local_retention_ms=-2)
         for number in range(60):
@@ -494,7 +494,7 @@ def test_total_retention_moves_the_log_start_offset(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_topic_made_anew_under_its_old_name_is_another_one(tmp_path: Path) -> None:
+def test_recreated_topic_does_not_read_remote_segments_of_its_predecessor(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(60))

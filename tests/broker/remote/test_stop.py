@@ -1,4 +1,4 @@
-"""A clean stop of a broker's process takes at most ten seconds, whatever its bucket does."""
+"""A clean stop of a broker process takes at most ten seconds even if its bucket does not respond."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 @contextmanager
 def store(answer: bytes | None) -> Iterator[tuple[str, Callable[[], bool]]]:
-    """A server that gives every request this answer, or none, and whether a request has come."""
+    """Run a server that sends `answer`, or nothing, to every request; the callable tells if a request has arrived."""
     asked = threading.Event()
     held: list[socket.socket] = []
 
@@ -63,7 +63,9 @@ def store(answer: bytes | None) -> Iterator[tuple[str, Callable[[], bool]]]:
 
 
 @pytest.mark.parametrize("answer", [None, UNAVAILABLE], ids=["hangs", "answers 503"])
-def test_stop_while_the_store_does_not_take_a_copy_is_clean_and_soon(tmp_path: Path, answer: bytes | None) -> None:
+def test_stop_during_a_copy_to_an_unresponsive_storage_is_clean_within_ten_seconds(
+    tmp_path: Path, answer: bytes | None
+) -> None:
     with store(answer) as (endpoint, asked):
         properties = {**PROPERTIES, "rsm.config.storage.s3.endpoint.url": endpoint}
         with RunningBroker(tmp_path / "data", properties) as broker:
@@ -78,7 +80,7 @@ def test_stop_while_the_store_does_not_take_a_copy_is_clean_and_soon(tmp_path: P
             assert "recover" not in broker.log().rpartition("stopped cleanly")[2]
 
 
-def test_stop_while_the_store_refuses_connections_is_clean_and_soon(tmp_path: Path) -> None:
+def test_stop_while_the_storage_refuses_requests_is_clean_within_ten_seconds(tmp_path: Path) -> None:
     properties = {**PROPERTIES, "rsm.config.storage.s3.endpoint.url": "http://127.0.0.1:9"}
     with RunningBroker(tmp_path / "data", properties) as broker:
         broker.create_topic("orders", 1, configs())

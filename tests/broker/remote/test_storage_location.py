@@ -1,4 +1,4 @@
-"""A start with a remote storage that is missing, empty, another one than before, or set up wrongly."""
+"""Starts with a remote storage that is missing, empty, different from the recorded one, or misconfigured."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_empty_mount_point_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     settle_location(open_with(data, in_folder(folder)), metadata, [data], NOW)
 
 
-def test_folder_that_a_kafka_wrote_is_recognised_by_a_segment(tmp_path: Path) -> None:
+def test_folder_written_by_kafka_is_recognised_by_a_segment(tmp_path: Path) -> None:
     metadata = moved_log(tmp_path / "data")
     (tmp_path / "data-remote" / REMOTE_STORAGE_MARKER).unlink()
     (tmp_path / "data" / REMOTE_STORAGE_FILE).unlink()
@@ -146,7 +146,7 @@ def test_folder_that_a_kafka_wrote_is_recognised_by_a_segment(tmp_path: Path) ->
     assert (tmp_path / "data-remote" / REMOTE_STORAGE_MARKER).exists()
 
 
-def test_another_location_without_the_segments_is_refused_with_both_and_the_record_stays(tmp_path: Path) -> None:
+def test_other_location_without_the_segments_is_refused_and_the_recorded_location_is_kept(tmp_path: Path) -> None:
     """As after a move of the log directory alone: the default folder is beside it, by its name."""
     metadata = moved_log(tmp_path / "data")
     moved = (tmp_path / "data").rename(tmp_path / "moved")
@@ -163,7 +163,7 @@ def test_another_location_without_the_segments_is_refused_with_both_and_the_reco
     assert str(tmp_path / "moved-remote") in (moved / REMOTE_STORAGE_FILE).read_text()
 
 
-def test_another_bucket_that_cannot_be_asked_is_reported_and_the_record_stays(
+def test_other_bucket_that_is_unreachable_is_reported_and_the_recorded_location_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
@@ -190,10 +190,10 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "no URL of Google": ({**GCS, "rsm.config.storage.gcs.endpoint.url": "store:9000"}, "gcs.endpoint.url is not a URL"),
     "no file of credentials": ({**GCS, "rsm.config.storage.gcs.credentials.path": "/nowhere"}, "gcs.credentials.path"),
     "credentials cut": ({**GCS, "rsm.config.storage.gcs.credentials.json": "{"}, "json is not a JSON object"),
-    "no account": (AZURE, "nothing names the account of az://tier; give storage.azure.account.name"),
+    "no account": (AZURE, "no property names the account of az://tier; give storage.azure.account.name"),
     "junk connection string": (
         {**AZURE, "rsm.config.storage.azure.connection.string": "x"},
-        "nothing names the account",
+        "no property names the account",
     ),
     "junk account key": (
         {**AZURE, "rsm.config.storage.azure.account.name": "a", "rsm.config.storage.azure.account.key": "!"},
@@ -221,13 +221,13 @@ def test_settings_that_the_plugin_refuses_are_refused_at_the_start(
         open_with(tmp_path / "data", given)
 
 
-def test_settings_of_a_store_that_is_away_are_accepted(tmp_path: Path) -> None:
+def test_settings_of_an_unreachable_storage_are_accepted(tmp_path: Path) -> None:
     open_with(tmp_path / "data", {**S3, "rsm.config.storage.s3.endpoint.url": "http://127.0.0.1:9"}).close()
     open_with(tmp_path / "data", {**ENCRYPTED, KEY_FILE: str(KEYS / "one.pem")}).close()
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder"])
-def test_folder_that_vanishes_fails_copies_reads_and_deletions_until_it_is_back(tmp_path: Path, left: str) -> None:
+def test_missing_folder_fails_copies_reads_and_deletions_until_it_returns(tmp_path: Path, left: str) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
         logs.append(range(40))

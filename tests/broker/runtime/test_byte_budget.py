@@ -1,4 +1,4 @@
-"""Leases of a budget of bytes: in order, within the limit, and given back whatever becomes of who waits."""
+"""Leases of a byte budget: order, limit, and release when a waiter is cancelled."""
 
 from __future__ import annotations
 

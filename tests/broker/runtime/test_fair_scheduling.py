@@ -1,4 +1,4 @@
-"""However many requests are long, their turns do not add up in one round of the event loop."""
+"""Turns of long requests: their total time in one round of the event loop is bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP_S = 0.0001
 
 
 class Time:
-    """The processor's time: it passes only while somebody works."""
+    """A fake processor clock, which advances only during work."""
 
     def __init__(self) -> None:
         self.now = 1.0
@@ -45,7 +45,7 @@ async def long_request(time: Time, steps: int) -> None:
 
 
 async def longest_round(time: Time, tasks: list[asyncio.Task[None]]) -> float:
-    """The most work that was done between two rounds of the loop, until all is done."""
+    """Return the longest work between two rounds of the event loop, until all tasks are done."""
     longest = 0.0
     while not all(task.done() for task in tasks):
         before = time.now
@@ -90,7 +90,7 @@ async def test_new_request_does_not_wait_for_continuing_ones(time: Time) -> None
 
 
 @in_a_loop
-async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time) -> None:
+async def test_short_request_waits_for_slices_and_short_turns_only(time: Time) -> None:
     hogs = [asyncio.create_task(long_request(time, 10_000)) for _ in range(50)]
     await asyncio.sleep(0)
 
@@ -123,7 +123,7 @@ async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: T
 
 
 @in_a_loop
-async def test_a_stale_round_ends_without_a_socket_read(time: Time) -> None:
+async def test_stale_round_ends_without_a_socket_read(time: Time) -> None:
     one = FairQueue(asyncio.get_running_loop())
     assert one.slice_now(time.now)
     time.now += SLICES * SLICE_S + STALE_S
@@ -141,7 +141,7 @@ async def test_no_slice_without_waiting_while_others_wait(time: Time) -> None:
 
 
 @in_a_loop
-async def test_a_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
+async def test_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
     first, second = (asyncio.ensure_future(fair_queue().wait_turn()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -149,17 +149,17 @@ async def test_a_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
 
 
 @in_a_loop
-async def test_a_turn_is_over_when_its_time_is_used_up(time: Time) -> None:
+async def test_turn_ends_when_its_time_is_used_up(time: Time) -> None:
     own = TimeSlice()
-    assert not own.over
+    assert not own.is_over
     time.now += FIRST_S
-    assert own.over
+    assert own.is_over
     await own.next()
-    assert not own.over
+    assert not own.is_over
     time.now += TURN_S - STEP_S
-    assert not own.over
+    assert not own.is_over
     time.now += 2 * STEP_S
-    assert own.over
+    assert own.is_over
 
 
 @in_a_loop

@@ -1,4 +1,4 @@
-"""State of a broker, and why it is not ready."""
+"""The state of a broker, and the reason why it is not ready."""
 
 from __future__ import annotations
 

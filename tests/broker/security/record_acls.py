@@ -39,7 +39,7 @@ def security() -> dict[str, str]:
 
 @contextmanager
 def kafka(directory: str | Path) -> Iterator[tuple[RealKafka, int]]:
-    """One that runs, and its port with SASL."""
+    """Start a Kafka; yield it and its port with SASL."""
     with sasl_kafka(directory, security()) as (running, (_, sasl)):
         yield running, sasl
 

@@ -1,4 +1,4 @@
-"""What principals with and without each right are answered is what Apache Kafka 4.3.0 answered to the same requests.
+"""Responses to principals with and without each right equal those recorded from Apache Kafka 4.3.0.
 
 The table is in helpers/acl_scenario.py, Kafka's answers in kafka-4.3.0-acls.json.xz (written by record_acls.py);
 tests/interop/test_acl_answers.py asks both.
@@ -45,7 +45,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 
 @pytest.mark.parametrize("label", KAFKAS)
-def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
+def test_response_equals_that_of_kafka(label: str, answers: dict[str, Any]) -> None:
     assert known_differences(label, answers[label]) == known_differences(label, KAFKAS[label])
 
 
@@ -59,10 +59,10 @@ OF_STREAMS_GROUPS = {88, 89}
 """tests/broker/groups/streams/test_streams_rights.py asks them."""
 
 
-def test_every_api_is_asked() -> None:
+def test_scenario_covers_every_api() -> None:
     kafkas = {key for key in api.load_all() if key < FIRST_OWN_API_KEY}
     assert {case.key for case in cases()} == kafkas - WITHOUT_RIGHTS - OF_SHARE_GROUPS - OF_STREAMS_GROUPS
 
 
-def test_the_table_is_the_one_that_kafka_was_asked(answers: dict[str, Any]) -> None:
+def test_recording_has_the_cases_of_the_scenario(answers: dict[str, Any]) -> None:
     assert list(answers) == list(KAFKAS), "record_acls.py must be run again"

@@ -1,4 +1,4 @@
-"""What ACLs let be created and deleted, in cases that change too much for the table that Kafka was asked.
+"""Topic creation and deletion under ACLs, in cases that change too much for the scenario recorded from Kafka.
 
 A file of its own: no other broker of this process may be watched while one of these starts.
 """
@@ -18,8 +18,8 @@ from tests.broker.security.record_acls import AUTHORIZER
 PROPERTIES = {"authorizer.class.name": AUTHORIZER, "super.users": f"User:{ADMIN}", "node.id": "1"}
 
 
-def test_who_may_create_a_topic_does_so_by_asking_for_it(tmp_path: Path) -> None:
-    """Kafka is not asked this: it answers before the topic is there."""
+def test_metadata_request_creates_a_topic_only_with_create_permission(tmp_path: Path) -> None:
+    """Not recorded from Kafka, which responds before the topic exists."""
     with BrokerInProcess(tmp_path, {**PROPERTIES, "auto.create.topics.enable": "true"}) as broker:
         assert broker.broker.authorizer is not None
         broker.broker.authorizer.acls.change(
@@ -35,9 +35,12 @@ def test_who_may_create_a_topic_does_so_by_asking_for_it(tmp_path: Path) -> None
         assert [topic.name for topic in broker.broker.topics] == ["new"]
 
 
-def test_a_denial_to_describe_hides_topics_from_who_may_delete_them(tmp_path: Path) -> None:
-    """As in ControllerApis.deleteTopics: by name both rights are needed, by id DELETE, and that a name and an id are of
-    one topic is said to who may delete it only. DELETE of the cluster is all of them."""
+def test_deletion_without_describe_permission_does_not_disclose_topics(tmp_path: Path) -> None:
+    """Matches ControllerApis.deleteTopics: deletion by name needs DESCRIBE and DELETE, by ID only DELETE.
+
+    Only a principal with DELETE learns that a name and an ID belong to the same topic. DELETE on the cluster includes
+    DELETE on all topics.
+    """
     with BrokerInProcess(tmp_path, PROPERTIES) as broker:
         assert broker.broker.authorizer is not None
         broker.broker.authorizer.acls.change(

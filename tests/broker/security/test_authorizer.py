@@ -1,4 +1,4 @@
-"""Decisions: who may do what, which ACLs a filter matches, what is remembered, what is logged."""
+"""The authorizer: decisions, ACL filters, cached decisions and log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.security import authorizer as authorizer_module
 from kafkalog_broker.security.acl import Acl, AclFilter, Pattern, normal_host
 from kafkalog_broker.security.acl_store import FILE, AclStore, acl_file
@@ -73,12 +74,12 @@ def test_without_acls_only_super_users_may_do_anything() -> None:
         ([acl(), acl(denies=True, operation=WRITE)], True),
     ],
 )
-def test_reading(acls: list[Acl], allowed: bool) -> None:
+def test_read_is_decided_by_the_matching_acls(acls: list[Acl], allowed: bool) -> None:
     assert may(authorizer(*acls)) is allowed
     assert may(authorizer(*reversed(acls))) is allowed
 
 
-def test_what_operations_imply_is_of_permissions_only() -> None:
+def test_only_allowed_operations_imply_describe() -> None:
     for implying in (READ, WRITE, Operation.DELETE, Operation.ALTER):
         assert may(authorizer(acl(operation=implying)), DESCRIBE)
         assert may(authorizer(acl(operation=DESCRIBE), acl(operation=implying, denies=True)), DESCRIBE)
@@ -94,7 +95,7 @@ def test_everyone_may_access_resources_without_acls_if_configured() -> None:
     assert not may(authorizer(acl("o", principal="User:bob", prefixed=True), allow_everyone=True))
 
 
-def test_a_change_is_seen_by_connections_that_are_open() -> None:
+def test_acl_change_applies_to_open_connections() -> None:
     made = authorizer(acl())
     connection = ConnectionInfo(principal="User:alice")
 
@@ -119,7 +120,7 @@ class Counted(Authorizer):
         return super().decide(*asked)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer_module, "MAX_CACHED", 10)
     monkeypatch.setattr(authorizer_module, "UNCACHED_UNTIL_CLEARED", 80)
     made = Counted(AuthorizerSettings())
@@ -139,7 +140,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [decisions(others) for _ in range(2)] == [9, 0], "in the end room is made for others"
 
 
-def test_a_refused_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_denied_request_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     made = authorizer()
     request = Request(1, 12, 1, None, None, ConnectionInfo(principal="User:alice"))
     with caplog.at_level(logging.INFO):
@@ -158,14 +159,14 @@ def test_a_refused_request_is_one_line(caplog: pytest.LogCaptureFixture) -> None
     assert len(caplog.messages) < 300
 
 
-def test_operations_are_bits() -> None:
+def test_set_of_operations_is_encoded_as_bits() -> None:
     made = authorizer(acl(operation=WRITE))
     access = made.access(Request(3, 12, 1, None, None, ConnectionInfo(principal="User:alice")))
     assert access.operations(TOPIC, "orders") == 1 << WRITE | 1 << DESCRIBE
     assert access.operations(ResourceType.CLUSTER, CLUSTER_NAME) == 0
 
 
-def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_acls_survive_a_restart(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     kept = [acl(), acl("ö", denies=True, prefixed=True), acl("*", principal="User:CN=x,O=y")]
     store = AclStore()
@@ -178,7 +179,7 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "a" / FILE).stat().st_mode & 0o077 == 0
 
 
-def test_save_before_load_is_an_error() -> None:
+def test_save_before_load_raises() -> None:
     with pytest.raises(RuntimeError, match="not loaded"):
         AclStore().save([acl()])
 
@@ -190,7 +191,7 @@ DUMPED = acl_file([]).dump(1, [acl()])
     "damaged",
     [b"", b"[]", b'{"version": 0}', DUMPED[:-9], DUMPED.replace(b"READ", b"REED")],
 )
-def test_a_damaged_file_is_no_empty_one(damaged: bytes, tmp_path: Path) -> None:
+def test_load_of_a_damaged_file_fails(damaged: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(damaged)
     with pytest.raises(CorruptFile):
         AclStore().load([tmp_path])
@@ -198,7 +199,7 @@ def test_a_damaged_file_is_no_empty_one(damaged: bytes, tmp_path: Path) -> None:
         acl_file([]).parse(DUMPED.replace(b'"version": 0', b'"version": 1'))
 
 
-def test_what_is_removed_leaves_nothing() -> None:
+def test_removed_acls_leave_an_empty_store() -> None:
     store, acls = AclStore(), [acl(), acl(host=HERE), acl("or", prefixed=True), acl("od", prefixed=True)]
     store.change((), [*acls, *acls])
     assert len(store) == len(acls)
@@ -208,7 +209,7 @@ def test_what_is_removed_leaves_nothing() -> None:
     assert len(store) == 0
 
 
-def test_filters() -> None:
+def test_filter_matches_by_pattern_host_and_principal() -> None:
     some = [acl(), acl("*"), acl("or", prefixed=True), acl("orders2")]
     assert [AclFilter().matches(one) for one in some] == [True] * 4
     matching = AclFilter(name="orders", type=PatternType.MATCH)
@@ -219,20 +220,20 @@ def test_filters() -> None:
     assert not AclFilter(principal="User:bob").matches(acl())
 
 
-def test_addresses_have_one_form() -> None:
+def test_addresses_are_normalized() -> None:
     assert normal_host("0:0:0:0:0:0:0:1") == normal_host("::1") == "::1"
     assert normal_host("::ffff:127.0.0.1") == HERE
     assert normal_host("a host") == "a host"
 
 
-def test_the_table_has_every_api() -> None:
+def test_operation_table_has_every_api() -> None:
     assert set(api.load_all()) <= set(RIGHTS)
 
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-def test_properties() -> None:
+def test_authorizer_properties_are_parsed() -> None:
     base = {"listeners": "PLAINTEXT://:0", "log.dirs": "/x"}
     assert BrokerConfig.from_properties(base).authorizer is None
     given = {"authorizer.class.name": STANDARD, "super.users": "User:a; User:CN=b,O=c ;"}

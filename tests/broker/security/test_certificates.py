@@ -1,4 +1,4 @@
-"""Keystores and truststores as files and as properties, and what is said of those that cannot be read."""
+"""Keystores and truststores in files and in properties, and errors for unreadable ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chain_of(properties: dict[str, str]) -> list[x509.Certificate]:
     return list(found.chain)
 
 
-def test_pem_inline_pem_files_and_pkcs12_are_the_same_identity(tmp_path: Path):
+def test_inline_pem_pem_files_and_pkcs12_give_the_same_identity(tmp_path: Path):
     wanted = x509.load_pem_x509_certificates(server().chain.encode())
     java_type = {**pkcs12_file(tmp_path / "c.p12"), "ssl.keystore.type": "JKS"}
     locked = {**inline(), "ssl.keystore.key": encrypted_key(server()), "ssl.key.password": PASSWORD}
@@ -39,7 +39,7 @@ def test_pem_inline_pem_files_and_pkcs12_are_the_same_identity(tmp_path: Path):
         assert chain_of(properties) == wanted
 
 
-def test_authorities_come_from_pem_and_from_pkcs12(tmp_path: Path):
+def test_truststore_may_be_pem_or_pkcs12(tmp_path: Path):
     path = tmp_path / "trust.p12"
     pkcs12_file(path)
     own = x509.load_pem_x509_certificate(authority().certificate.encode())
@@ -47,7 +47,7 @@ def test_authorities_come_from_pem_and_from_pkcs12(tmp_path: Path):
     assert own in load_authorities(Store("truststore", "PKCS12", str(path), PASSWORD))
 
 
-def test_a_java_keystore_is_refused_with_the_command_that_converts_it(tmp_path: Path):
+def test_java_keystore_is_refused_with_the_command_that_converts_it(tmp_path: Path):
     path = tmp_path / "server.jks"
     path.write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
     with pytest.raises(ConfigError) as error:
@@ -58,7 +58,7 @@ def test_a_java_keystore_is_refused_with_the_command_that_converts_it(tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["password", "cut", "text", "missing", "other key"])
-def test_a_keystore_that_cannot_be_read_is_named_and_no_secret_is(tmp_path: Path, damage: str):
+def test_unreadable_keystore_error_names_the_file_and_no_secret(tmp_path: Path, damage: str):
     path = tmp_path / "a.store"
     store = settings(pkcs12_file(path)).keystore
     if damage == "password":
@@ -79,8 +79,8 @@ def test_a_keystore_that_cannot_be_read_is_named_and_no_secret_is(tmp_path: Path
     assert "SECRET" not in str(error.value)
 
 
-def test_what_openssl_writes_is_read(tmp_path: Path):
-    """PKCS12 of another library than the one that reads it."""
+def test_pkcs12_written_by_openssl_is_read(tmp_path: Path):
+    """The file is written by another library than the one that reads it."""
     pem_file(tmp_path / "a.pem")
     path = tmp_path / "a.p12"
     command = [

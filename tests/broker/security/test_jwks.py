@@ -1,4 +1,4 @@
-"""Where the keys of tokens come from: what a server may answer, how long it may take, when it is asked."""
+"""Loading of the JSON Web Key Set from a server: invalid responses, timeouts and request times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def answer(body: bytes = KEYS, status: str = "200 OK", *headers: str) -> bytes:
 
 @contextmanager
 def serving(*answers: bytes | Answer, context: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Iterator[str]:
-    """A server that answers so, one connection each, then is gone; its URL."""
+    """Yield the URL of a server that sends these responses, one per connection, and then stops."""
 
     def serve() -> None:
         for one in answers:
@@ -82,7 +82,7 @@ def tokens_of(url: str, clock: Callable[[], float] | None = None) -> TokenValida
         (answer(b"", "302 Found"), "redirects more than"),
     ],
 )  # fmt: skip
-def test_an_odd_answer_leaves_the_keys_as_they_were(given: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_response_keeps_the_current_keys(given: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
     with serving(answer(), *[given] * (1 + REDIRECTS)) as url:
         clock = Time()
         tokens = tokens_of(url, clock)
@@ -98,7 +98,7 @@ def test_an_odd_answer_leaves_the_keys_as_they_were(given: bytes, why: str, capl
             tokens_of(other).load()  # as at start
 
 
-def test_what_nobody_thought_of_does_not_end_the_watch(
+def test_unexpected_exception_does_not_end_periodic_loading(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Odd:
@@ -126,7 +126,7 @@ def test_what_nobody_thought_of_does_not_end_the_watch(
 
 
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-", answer(b'{"keys": [')], ids=["headers", "body"])
-def test_a_slow_answer_ends_at_the_limit(begun: bytes) -> None:
+def test_slow_response_ends_at_the_time_limit(begun: bytes) -> None:
     clock = Time()
 
     def drips(client: socket.socket) -> None:
@@ -144,7 +144,7 @@ def moved(to: str) -> bytes:
     return answer(b"", "302 Found", f"Location: {to}", "Content-Length: 0")
 
 
-def test_a_redirect_leads_to_the_same_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redirect_to_another_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(moved("/there"), answer()) as url:
         tokens = tokens_of(url)
         tokens.load()
@@ -158,7 +158,7 @@ def test_a_redirect_leads_to_the_same_server_only(monkeypatch: pytest.MonkeyPatc
             tokens_of(url).load()
 
 
-def test_https(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_https_server_certificate_is_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem_file(tmp_path / "server.pem")["ssl.keystore.location"])
     with serving(answer(), answer(), context=context) as url:
@@ -176,7 +176,7 @@ def test_https(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         tokens_of(url).load()
 
 
-def test_invented_ids_do_not_make_the_broker_ask_all_the_time() -> None:
+def test_unknown_key_ids_trigger_a_limited_number_of_requests() -> None:
     loads, clock = 0, Time()
     with serving(*[answer()] * 10) as url:
         tokens = tokens_of(url, clock)
@@ -204,7 +204,7 @@ PUBLIC = EC.as_dict(private=False)
         {"kty": "RSA", "n": 7, "e": [], "kid": "odd"},
     ],
 )
-def test_one_odd_key_is_left_out(odd: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_key_of_a_set_is_ignored(odd: dict[str, object], caplog: pytest.LogCaptureFixture) -> None:
     keys = parse_jwks(json.dumps({"keys": [odd, PUBLIC, 7, RSA.as_dict(private=False)]}).encode())
     assert [key.kid for key in keys] == ["ec", "rsa"]
     (line,) = caplog.messages

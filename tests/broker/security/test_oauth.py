@@ -1,4 +1,4 @@
-"""OAUTHBEARER: which tokens are taken, what a client is told, how long a session lasts, where the keys come from."""
+"""OAUTHBEARER: validation of tokens, errors for clients, session lifetimes and signing keys."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def checked(text: str, settings: OAuthSettings = SIGNED) -> Token:
         (EC, "ES256", "ec"), (EC, "ES256", None), (RSA, "RS256", "rsa"), (RSA, "PS512", None),
     ],
 )  # fmt: skip
-def test_algorithms(key: Any, algorithm: str, kid: str | None) -> None:
+def test_token_of_each_algorithm_is_accepted(key: Any, algorithm: str, kid: str | None) -> None:
     assert checked(token(key, algorithm, kid)) == Token("alice", (NOW_S + 60) * 1000)
 
 
@@ -104,14 +104,14 @@ def with_another_signature() -> str:
         ("a" * 70_000, "more than"),
     ],
 )
-def test_why_a_token_is_not_taken(text: str, why: str) -> None:
+def test_invalid_token_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(InvalidToken, match=why) as error:
         checked(text)
     signature = text.rpartition(".")[2]
     assert not signature or signature not in str(error.value)
 
 
-def test_what_else_is_taken() -> None:
+def test_token_within_the_clock_skew_or_with_other_claims_is_accepted() -> None:
     assert checked(token(exp=NOW_S - 29)).expires_ms == (NOW_S - 29) * 1000  # within the clock skew
     assert checked(token(nbf=NOW_S + 29, scope="a b", sub=" alice ")).subject == "alice"
     anyone = OAuthSettings("file:///keys", subject_claim="name")
@@ -137,7 +137,7 @@ UNSIGNED = OAuthSettings(None, clock_skew_ms=0, scopes=("write",))
         (unsigned(), "scope is missing"),
     ],
 )
-def test_unsecured_tokens(text: str, why: str) -> None:
+def test_unsecured_token_is_checked(text: str, why: str) -> None:
     assert check_unsecured_token(unsigned(scope=["read", "write"]), UNSIGNED, NOW_MS).subject == "alice"
     with pytest.raises(InvalidToken, match=why):
         check_unsecured_token(text, UNSIGNED, NOW_MS)
@@ -161,19 +161,19 @@ GOOD = unsigned(scope="write")
 @pytest.mark.parametrize(
     ("reauth_ms", "lifetime_ms", "ends"), [(0, 60_000, 60), (1000, 1000, 60), (90_000, 60_000, 60)]
 )  # fmt: skip
-def test_a_session_ends_with_its_token(reauth_ms: int, lifetime_ms: int, ends: int) -> None:
+def test_session_ends_with_its_token(reauth_ms: int, lifetime_ms: int, ends: int) -> None:
     made = exchange(reauth_ms)
     assert made.authenticate(first(unsigned(scope="write", exp=NOW_S + ends))) == b""
     assert made.session == Session(OAUTHBEARER, "User:alice", lifetime_ms)
 
 
-def test_a_token_that_ended_within_the_skew_makes_no_endless_session() -> None:
+def test_token_expired_within_the_clock_skew_gives_a_limited_session() -> None:
     made = exchange(oauth=OAuthSettings(None, clock_skew_ms=30_000))
     made.authenticate(first(unsigned(exp=NOW_S - 1)))
     assert made.session == Session(OAUTHBEARER, "User:alice", 0)
 
 
-def test_an_error_is_an_answer_first() -> None:
+def test_invalid_token_gets_an_error_challenge_before_failure() -> None:
     made = exchange()
     assert made.authenticate(first(unsigned(scope="read"))) == b'{"status":"insufficient_scope", "scope":"[write]"}'
     assert made.authenticate(first(unsigned(exp=1))) == b'{"status":"invalid_token"}'
@@ -184,7 +184,7 @@ def test_an_error_is_an_answer_first() -> None:
     assert made.failure is not None
 
 
-def test_a_client_may_try_again_with_a_good_token() -> None:
+def test_second_attempt_with_a_valid_token_succeeds() -> None:
     made = exchange()
     made.authenticate(first("x.y.z"))
     assert made.authenticate(first(GOOD, "a=alice", "traceId=x\x01")) == b""
@@ -198,14 +198,14 @@ def test_a_client_may_try_again_with_a_good_token() -> None:
         b"n,,\x01\x01", b"n,,\x01host=x\x01\x01", b"n,,\x01auth=Basic x\x01\x01", first(GOOD, "a=a=b"), b"\xff\xfe",
     ],
 )  # fmt: skip
-def test_what_is_no_first_message(message: bytes) -> None:
+def test_invalid_first_message_fails_authentication(message: bytes) -> None:
     with pytest.raises(SaslFailed) as error:
         exchange().authenticate(message)
     assert error.value.client_message is not None
     assert error.value.client_message.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
 
 
-def test_another_authorization_id() -> None:
+def test_authorization_id_other_than_the_principal_is_refused() -> None:
     with pytest.raises(SaslFailed) as error:
         exchange().authenticate(first(GOOD, "a=bob"))
     assert error.value.client_message == (
@@ -214,7 +214,7 @@ def test_another_authorization_id() -> None:
     )
 
 
-def test_a_session_is_renewed_for_the_same_principal() -> None:
+def test_session_is_renewed_for_the_same_principal_only() -> None:
     made = exchange(again=Session(OAUTHBEARER, "User:bob", 1))
     with pytest.raises(SaslFailed):
         made.authenticate(first(GOOD))
@@ -228,7 +228,7 @@ class Time:
         return self.now
 
 
-def test_keys_are_read_again(tmp_path: Path) -> None:
+def test_keys_are_reloaded(tmp_path: Path) -> None:
     file, clock = tmp_path / "jwks.json", Time()
     file.write_bytes(jwks(RSA))
     tokens = TokenValidator(OAuthSettings(file.as_uri(), "issuer", frozenset({"kafka"})), lambda: NOW_MS, clock)
@@ -281,7 +281,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def test_keys_of_a_server(server: str) -> None:
+def test_keys_are_loaded_from_a_server(server: str) -> None:
     tokens = TokenValidator(OAuthSettings(f"{server}/keys", "issuer", frozenset({"kafka"})), lambda: NOW_MS, Time())
     tokens.load()
     assert tokens.check(token()).subject == "alice"
@@ -294,7 +294,7 @@ def test_keys_of_a_server(server: str) -> None:
     [b"", b"[]", b"{}", b'{"keys": 1}', b'{"keys": [{"kty": "RSA"}]}', jwks(SECRET)],
     ids=["nothing", "a list", "an object", "keys that are none", "a key without numbers", "a secret"],
 )
-def test_what_is_no_set_of_keys(data: bytes) -> None:
+def test_invalid_key_set_raises_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a JSON Web Key Set|no public key"):
         parse_jwks(data)
 
@@ -315,7 +315,7 @@ def settings_of(**properties: str) -> OAuthSettings:
     return sasl.oauth
 
 
-def test_properties() -> None:
+def test_oauth_properties_are_parsed() -> None:
     assert settings_of(**{URL: "https://a/keys"}) == OAuthSettings("https://a/keys")
     given = {
         URL: "https://a/keys", f"{OWN}{URL}": "file:///keys", "sasl.oauthbearer.expected.audience": "a,b",

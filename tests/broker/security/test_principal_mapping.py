@@ -26,7 +26,7 @@ def name_of(*attributes: tuple[x509.ObjectIdentifier, str]) -> str:
     return distinguished_name(x509.load_pem_x509_certificates(chain.encode())[0])
 
 
-def test_the_narrowest_comes_first():
+def test_distinguished_name_starts_with_the_most_specific_attribute():
     found = name_of(
         (NameOID.COUNTRY_NAME, "NL"), (NameOID.ORGANIZATION_NAME, "Example"), (NameOID.COMMON_NAME, "kafka1"),
     )  # fmt: skip
@@ -49,7 +49,7 @@ def test_special_characters_are_escaped(value: str, written: str):
     assert name_of((NameOID.COMMON_NAME, value)) == f"CN={written}"
 
 
-def test_attributes_without_a_word_are_numbers_and_bytes():
+def test_attributes_without_a_keyword_are_formatted_as_oid_and_hex():
     found = name_of((NameOID.EMAIL_ADDRESS, "a@b.c"), (NameOID.COMMON_NAME, "x"))
     assert found == "CN=x,1.2.840.113549.1.9.1=#1605614062" + "2e63"
 
@@ -68,7 +68,7 @@ def test_attributes_without_a_word_are_numbers_and_bytes():
         ("RULE:^CN=(?<name>.*)$/$1/", "CN=a", "a"),
     ],
 )
-def test_rules_make_names(rules: str, name: str, wanted: str):
+def test_rules_map_distinguished_names(rules: str, name: str, wanted: str):
     assert principal_name(parse_rules(rules), name) == wanted
 
 
@@ -79,13 +79,13 @@ def test_rules_make_names(rules: str, name: str, wanted: str):
         ("^CN=((a+)+)+$/$1", f"CN={'a' * 2_000}b"),
     ],
 )
-def test_no_name_takes_long(rule: str, name: str):
-    """Backtracking would take minutes and years."""
+def test_rule_matching_does_not_backtrack(rule: str, name: str):
+    """With backtracking these names would take minutes to years."""
     with pytest.raises(AuthenticationFailed, match="no rule"):
         principal_name(parse_rules(f"RULE:{rule}/"), name)
 
 
-def test_a_name_that_is_too_long_for_rules_is_nobodys():
+def test_name_too_long_for_rules_fails_authentication():
     name = "CN=" + "a" * MAX_NAME_CHARACTERS
     with pytest.raises(AuthenticationFailed, match="the distinguished name has 2051 characters"):
         principal_name(parse_rules("RULE:(.*)/$1/"), name)
@@ -93,7 +93,7 @@ def test_a_name_that_is_too_long_for_rules_is_nobodys():
 
 
 @pytest.mark.parametrize("pattern", [r"CN=\d+", r"CN=\w+"])
-def test_classes_are_those_of_ascii(pattern: str):
+def test_character_classes_match_ascii_only(pattern: str):
     assert principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=12") == "x"
     with pytest.raises(AuthenticationFailed):
         principal_name(parse_rules(f"RULE:{pattern}/x/"), "CN=١٢")
@@ -106,22 +106,22 @@ def test_classes_are_those_of_ascii(pattern: str):
         "[a-z&&[^b]]", "[[a]b]", "[^x[:alpha:]]", "a{1,2000}",
     ],
 )  # fmt: skip
-def test_what_means_something_else_in_java_or_nothing_here_is_refused(pattern: str):
+def test_pattern_that_differs_from_java_is_refused(pattern: str):
     with pytest.raises(ConfigError, match="not a supported regular expression"):
         parse_rules(f"RULE:{pattern}/x/")
 
 
 @pytest.mark.parametrize("pattern", [r"[a&]&&b", r"\[[a]", r"\Q[[&&\E", r"[\[a]", "(?i)A"])
-def test_what_only_looks_like_that_is_taken(pattern: str):
+def test_pattern_that_resembles_an_unsupported_one_is_accepted(pattern: str):
     parse_rules(f"RULE:{pattern}/x/")
 
 
-def test_a_name_without_a_rule_is_nobodys():
+def test_name_without_a_matching_rule_fails_authentication():
     with pytest.raises(AuthenticationFailed, match=r"no rule of ssl\.principal\.mapping\.rules applies to CN=bob"):
         principal_name(parse_rules("RULE:^CN=alice$/alice/"), "CN=bob")
 
 
 @pytest.mark.parametrize("rules", ["RULE:a/b", "RULE:(/x/", "DEFALT", "RULE:^CN=(.*)$/$1/X", "DEFAULT DEFAULT"])
-def test_what_is_no_rule_is_refused(rules: str):
+def test_invalid_rule_is_refused(rules: str):
     with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
         parse_rules(rules)

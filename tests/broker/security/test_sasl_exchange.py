@@ -1,4 +1,4 @@
-"""One authentication: the order of requests, what a client is told, re-authentication (KIP-368)."""
+"""One authentication: order of requests, errors for clients, re-authentication (KIP-368)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def allowed(one: SaslExchange) -> tuple[int, ...]:
     return one.expected_apis
 
 
-def test_requests_come_in_order():
+def test_allowed_requests_follow_the_order_of_an_exchange():
     one = exchange()
     assert allowed(one) == (API_VERSIONS, SASL_HANDSHAKE)
     one.record_api_versions()
@@ -57,7 +57,7 @@ def test_requests_come_in_order():
     assert one.session == Session("PLAIN", "User:alice", None)
 
 
-def test_a_mechanism_that_is_not_enabled_is_the_end():
+def test_disabled_mechanism_ends_the_exchange():
     one = exchange()
     assert not one.handshake("SCRAM-SHA-512")
     assert one.failure == "the mechanism 'SCRAM-SHA-512' is not enabled"
@@ -80,7 +80,7 @@ def test_a_mechanism_that_is_not_enabled_is_the_end():
         (b"\0alice\0\xff\xfe", "Authentication failed: Invalid username or password"),
     ],
 )
-def test_what_plain_tells_a_client_is_kafkas(token: bytes, shown: str):
+def test_plain_error_messages_equal_those_of_kafka(token: bytes, shown: str):
     one = exchange()
     one.handshake("PLAIN")
     with pytest.raises(SaslFailed) as error:
@@ -91,7 +91,7 @@ def test_what_plain_tells_a_client_is_kafkas(token: bytes, shown: str):
     assert (one.expected_apis, one.session) == ((), None)
 
 
-def test_an_authorization_id_that_is_the_user_is_taken():
+def test_authorization_id_equal_to_the_user_is_accepted():
     one = exchange()
     one.handshake("PLAIN")
     assert one.authenticate(plain(authzid="alice")) == b""
@@ -112,7 +112,7 @@ def test_scram_error_does_not_disclose_the_reason(again: Session | None):
     assert one.failure == "SCRAM-SHA-256: there is no such user with this mechanism"
 
 
-def test_a_session_lasts_as_long_as_the_configuration_says():
+def test_session_lifetime_is_the_configured_one():
     one = exchange(reauth_ms=5000)
     one.handshake("PLAIN")
     one.authenticate(plain())
@@ -141,7 +141,7 @@ def test_a_session_lasts_as_long_as_the_configuration_says():
         ),
     ],
 )
-def test_who_authenticates_again_stays_who_it_is(mechanism: str, token: bytes, shown: str):
+def test_reauthentication_as_another_principal_is_refused(mechanism: str, token: bytes, shown: str):
     one = exchange(Session("PLAIN", "User:alice", 5000))
     one.handshake(mechanism)
     with pytest.raises(SaslFailed) as error:

@@ -1,4 +1,4 @@
-"""Messages of each mechanism, right, damaged and made up: a stranger is answered or refused, and never let in."""
+"""Valid, damaged and random messages of each mechanism: only valid ones authenticate a client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WRONG = {
 }
 
 
-def test_the_right_ones_are_answered() -> None:
+def test_valid_messages_are_answered() -> None:
     for mechanism, message in RIGHT.items():
         one = exchange(mechanism)
         assert one.authenticate(message) is not None
@@ -81,7 +81,7 @@ def messages(mechanism: str) -> st.SearchStrategy[list[bytes]]:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @settings(max_examples=examples(1000), deadline=None)
 @given(data=st.data())
-def test_nobody_is_let_in_by_what_is_not_right(mechanism: str, data: st.DataObject) -> None:
+def test_damaged_messages_never_authenticate(mechanism: str, data: st.DataObject) -> None:
     one: Any = exchange(mechanism)
     for message in data.draw(messages(mechanism)):
         if SASL_AUTHENTICATE not in one.expected_apis:
@@ -99,7 +99,7 @@ def test_nobody_is_let_in_by_what_is_not_right(mechanism: str, data: st.DataObje
 
 @settings(max_examples=examples(1000), deadline=None)
 @given(data=st.data())
-def test_a_damaged_token_is_refused_or_is_the_same_token(data: st.DataObject) -> None:
+def test_damaged_token_is_refused_or_decodes_to_the_same_token(data: st.DataObject) -> None:
     """Base64 has several spellings of the same bytes, and a parser may know more of them."""
     text = data.draw(damaged(token(EC).encode())).decode("latin-1")
     try:

@@ -1,4 +1,4 @@
-"""JAAS entries and Kafka's sasl.* properties: what a listener gets, and what is refused without showing a secret."""
+"""JAAS entries and Kafka's sasl.* properties of listeners, and errors that show no secret."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def sasl(properties: dict[str, str]) -> SaslSettings:
     "text", ["", "x", f"{MODULE} required", f"{MODULE} SECRET;", f'{MODULE} required a="SECRET;',
              f"{MODULE} required SECRET;", f"{MODULE} required a=;", f"{MODULE} required SECRET b c;"],
 )  # fmt: skip
-def test_a_damaged_jaas_entry_is_refused_and_not_shown(text: str):
+def test_invalid_jaas_entry_is_refused_without_being_shown(text: str):
     with pytest.raises(ConfigError) as error:
         made({"sasl.enabled.mechanisms": "PLAIN", JAAS: text})
     assert "plain.sasl.jaas.config" in str(error.value)
     assert "SECRET" not in f"{error.value} {error.value!r}"
 
 
-def test_users_mechanisms_and_times_are_a_listeners():
+def test_users_mechanisms_and_timeouts_are_set_for_each_listener():
     found = sasl(
         {
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
@@ -55,7 +55,7 @@ def test_users_mechanisms_and_times_are_a_listeners():
     assert (found.failed_delay_ms, found.max_receive_bytes) == (7, 524288)
 
 
-def test_no_password_is_in_the_text_of_a_configuration():
+def test_text_of_a_configuration_contains_no_password():
     properties = {"sasl.enabled.mechanisms": "PLAIN", JAAS: f'{MODULE} required user_alice="SECRET";'}
     whole = made(properties)
     assert whole.without_effect() == []
@@ -78,6 +78,6 @@ def test_no_password_is_in_the_text_of_a_configuration():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(properties: dict[str, str], said: str):
+def test_invalid_sasl_property_is_refused(properties: dict[str, str], said: str):
     with pytest.raises(ConfigError, match=said):
         sasl(properties)

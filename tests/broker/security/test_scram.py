@@ -1,4 +1,4 @@
-"""SCRAM on the server: the exchange of RFC 7677, and everything in it that may be wrong."""
+"""SCRAM on the server: the exchange of RFC 7677, and invalid messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server(users: dict[str, Credential] | None = None, mechanism: str = SHA_256)
     return Server({"user": kept(mechanism)} if users is None else users, mechanism)
 
 
-def test_the_exchange_of_the_rfc():
+def test_exchange_equals_the_example_of_rfc_7677():
     one = server()
     assert one.evaluate(FIRST.encode()) == f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
     assert not one.done
@@ -66,7 +66,7 @@ def final_of(first: str, challenge: bytes, password: str, hash_name: str) -> byt
 @pytest.mark.parametrize(("mechanism", "hash_name"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
 @pytest.mark.parametrize("name", ["user", "a=2Cb=3Dc"])
 @pytest.mark.parametrize("header", ["n,,", "n,a={},"])
-def test_both_hashes_names_that_are_written_otherwise_and_authorization_ids(
+def test_exchange_with_each_hash_escaped_name_and_authorization_id_succeeds(
     mechanism: str, hash_name: str, name: str, header: str
 ):
     first = f"{header.format(name)}n={name},r=abc"
@@ -77,7 +77,7 @@ def test_both_hashes_names_that_are_written_otherwise_and_authorization_ids(
     assert one.user == plain
 
 
-def test_a_wrong_password_is_refused_and_the_exchange_is_over():
+def test_wrong_password_is_refused_and_ends_the_exchange():
     one = server()
     challenge = one.evaluate(FIRST.encode())
     with pytest.raises(SaslFailed, match="the password is wrong") as error:
@@ -93,7 +93,7 @@ def test_a_wrong_password_is_refused_and_the_exchange_is_over():
     ["", "n", "y,,n=user,r=a", "p=tls-unique,,n=user,r=a", "n,,n=user", "n,,n=user,r=", "n,,r=a,n=user",
      "n,,n=us=er,r=a", "n,,n=nobody,r=a", "n,a=other,n=user,r=a", "\udcff"],
 )  # fmt: skip
-def test_first_messages_that_are_refused(first: str):
+def test_invalid_first_message_is_refused(first: str):
     with pytest.raises(SaslFailed):
         server().evaluate(first.encode("utf-8", "surrogateescape"))
 
@@ -113,7 +113,7 @@ def test_first_messages_that_are_refused(first: str):
         FINAL[:-2] + "A=",
     ],
 )
-def test_second_messages_that_are_refused(final: str):
+def test_invalid_second_message_is_refused(final: str):
     one = server()
     one.evaluate(FIRST.encode())
     with pytest.raises(SaslFailed):
@@ -121,5 +121,5 @@ def test_second_messages_that_are_refused(final: str):
     assert not one.done
 
 
-def test_what_is_kept_is_in_no_text():
+def test_repr_of_a_credential_has_no_secret():
     assert repr(kept()) == "Credential(iterations=4096)"

@@ -1,4 +1,4 @@
-"""Users of SCRAM: kept in files that only their owner reads, changed as Kafka changes them, added at start."""
+"""SCRAM users: their files, alterations as in Kafka, and users from the command line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def directories(tmp_path: Path) -> list[Path]:
     return found
 
 
-def test_users_are_there_after_a_restart_and_the_newest_copy_counts(tmp_path: Path):
+def test_load_returns_users_of_the_newest_copy(tmp_path: Path):
     both = directories(tmp_path)
     users = loaded(*both)
     assert users.find(SHA_256, "alice") is None
@@ -68,7 +68,7 @@ def test_file_is_readable_by_its_owner_only(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: Path):
+def test_damaged_copy_is_ignored_but_load_fails_if_all_are_damaged(tmp_path: Path):
     both = directories(tmp_path)
     loaded(*both).copies.save(users_of("alice"))
     (both[0] / FILE).write_text('{"version": 0, "generation": 9, "users": {"SCRAM-SHA-256": {"alice": 5}}}')
@@ -80,7 +80,7 @@ def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: 
         loaded(*both)
 
 
-def test_users_that_could_not_be_saved_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_users_of_a_failed_save_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     users = ScramUsers([tmp_path])
 
     def fail(content: object) -> None:
@@ -128,7 +128,7 @@ def upsertion(
         ([], [upsertion(key=b"")], (ErrorCode.unknown_server_error, None), {"alice"}),
     ],
 )  # fmt: skip
-def test_what_becomes_of_changes(
+def test_change_has_the_outcome_of_kafka(
     deletions: list[ScramCredentialDeletion],
     upsertions: list[ScramCredentialUpsertion],
     outcome: object,
@@ -141,11 +141,11 @@ def test_what_becomes_of_changes(
     assert users[SHA_512] == {}
 
 
-def test_numbers_of_mechanisms():
+def test_mechanisms_have_the_numbers_of_kafka():
     assert [mechanism_number(mechanism) for mechanism in SCRAM_MECHANISMS] == [1, 2]
 
 
-def test_a_user_of_the_command_line():
+def test_user_is_parsed_from_the_command_line():
     (one,) = parse_add_scram(['SCRAM-SHA-512=[name=alice,iterations=8192,salt="c2FsdA==",password=a b]'])
     key = salt_password(SHA_512, "a b", b"salt", 8192)
     assert (one.mechanism, one.name, one.credential) == (
@@ -170,7 +170,7 @@ def test_a_user_of_the_command_line():
      "SCRAM-SHA-256=[name=a,password=SECRET,salt=??]", "SCRAM-SHA-256=[name=a,name=b,password=SECRET]",
      "SCRAM-SHA-256=[name=a,pass=SECRET]"],
 )  # fmt: skip
-def test_a_mistake_on_the_command_line_shows_no_password(text: str):
+def test_error_for_an_invalid_user_argument_shows_no_password(text: str):
     with pytest.raises(ConfigError) as error:
         parse_add_scram([text])
     assert "SECRET" not in str(error.value)

@@ -1,4 +1,4 @@
-"""SSLContexts from settings: protocols and suites as Java chooses them; certificates taken anew."""
+"""SSLContexts from settings: Java's choice of protocols and cipher suites; reloading of certificates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OF_1_2 = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
         ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
     ],
 )
-def test_suites_have_openssls_names(suite: str, name: str):
+def test_cipher_suite_is_mapped_to_its_openssl_name(suite: str, name: str):
     assert openssl_name(suite) == name
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(name)  # raises where OpenSSL does not know it
 
@@ -50,7 +50,7 @@ def test_suites_have_openssls_names(suite: str, name: str):
         (f"{OF_1_2},{ALL_1_3}", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
     ],
 )
-def test_suites_decide_protocols(suites: str, lowest: ssl.TLSVersion, highest: ssl.TLSVersion):
+def test_cipher_suites_limit_the_protocols(suites: str, lowest: ssl.TLSVersion, highest: ssl.TLSVersion):
     context, _ = tls_context(settings({**inline(), "ssl.cipher.suites": suites}))
     assert (context.minimum_version, context.maximum_version) == (lowest, highest)
     if OF_1_2 in suites:
@@ -67,7 +67,7 @@ def test_suites_decide_protocols(suites: str, lowest: ssl.TLSVersion, highest: s
         ("TLS_AES_128_GCM_SHA256", "TLSv1.3", "name all of them"),
     ],
 )
-def test_suites_that_cannot_be_had(suites: str, protocols: str, said: str):
+def test_unavailable_cipher_suites_are_refused(suites: str, protocols: str, said: str):
     with pytest.raises(ConfigError, match=said):
         tls_context(settings({**inline(), "ssl.cipher.suites": suites, "ssl.enabled.protocols": protocols}))
 
@@ -79,7 +79,7 @@ def test_suites_that_cannot_be_had(suites: str, protocols: str, said: str):
         (1024, False, r"its key is too short, which OpenSSL refuses at security level 2 \(EE_KEY_TOO_SMALL\)"),
     ],
 )
-def test_a_certificate_that_openssl_finds_too_weak_is_refused_with_the_reason(bits: int, sha1: bool, said: str):
+def test_certificate_too_weak_for_openssl_is_refused_with_the_reason(bits: int, sha1: bool, said: str):
     with pytest.raises(ConfigError, match=said) as refused:
         tls_context(settings(inline(weak(bits, sha1=sha1))))
     assert "CN=old.example.org" in str(refused.value)
@@ -101,7 +101,7 @@ def weak(bits: int, *, sha1: bool) -> Issued:
     return Issued(pem, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
 
 
-def test_no_key_lies_on_the_disk_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_no_temporary_key_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     tls_context(settings(inline()))
@@ -131,7 +131,7 @@ def started(properties: dict[str, str]) -> Tls:
     return tls
 
 
-def test_a_file_that_changes_is_taken_and_others_are_left_alone(tmp_path: Path):
+def test_changed_keystore_file_is_reloaded(tmp_path: Path):
     path = tmp_path / "a.pem"
     tls = started(pem_file(path))
     assert tls.changed_files() is None
@@ -172,7 +172,7 @@ def test_damaged_certificate_file_is_logged_once_and_the_old_certificate_stays(
         ("localhost", ("localhost",), "ssl.allow.san.changes", "subject alternative names of the old one: 127.0.0.1"),
     ],
 )
-def test_names_of_a_certificate_change_only_where_that_is_allowed(
+def test_changed_names_of_a_certificate_are_accepted_only_if_allowed(
     tmp_path: Path, name: str, hosts: tuple[str, ...], allow: str, said: str
 ):
     path = tmp_path / "a.pem"
@@ -188,7 +188,7 @@ def test_names_of_a_certificate_change_only_where_that_is_allowed(
                 tls.prepare(config(properties).listener_security)
 
 
-def test_principals_come_from_certificates():
+def test_principal_is_mapped_from_the_certificate():
     whole = x509.Name(
         [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"), x509.NameAttribute(NameOID.COMMON_NAME, "alice")]
     )

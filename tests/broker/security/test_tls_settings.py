@@ -1,4 +1,4 @@
-"""Kafka's ssl.* properties: which listener gets which, and what is refused."""
+"""Kafka's ssl.* properties: those of each listener, and invalid ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_broker.config.definition import ConfigError
 from tests.broker.security.stores import config, inline, settings
 
 
-def test_what_was_set_for_a_listener_comes_before_what_was_set_for_all():
+def test_property_of_a_listener_overrides_the_general_one():
     made = config(
         {
             **inline(),
@@ -57,7 +57,7 @@ def test_what_was_set_for_a_listener_comes_before_what_was_set_for_all():
         ({**inline(), "ssl.engine.factory.class": "a.B"}, "classes of Java cannot be loaded"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_listener_and_kafkas_words(properties: dict[str, str], said: str):
+def test_invalid_ssl_property_is_refused_with_the_listener_and_message_of_kafka(properties: dict[str, str], said: str):
     with pytest.raises(ConfigError) as error:
         settings(properties)
     assert said in str(error.value)
@@ -71,12 +71,12 @@ def test_what_cannot_be_is_refused_with_the_listener_and_kafkas_words(properties
         ("TLSv1.3", "TLSv1.3", ("TLSv1.3",)),
     ],
 )
-def test_protocols_that_java_has_switched_off_are_left_out(enabled: str, highest: str, left: tuple[str, ...]):
+def test_protocols_disabled_in_java_are_ignored(enabled: str, highest: str, left: tuple[str, ...]):
     found = settings({**inline(), "ssl.enabled.protocols": enabled, "ssl.protocol": highest})
     assert found.protocols == left
 
 
-def test_no_secret_is_in_the_text_of_settings_or_errors():
+def test_text_of_settings_and_errors_contains_no_secret():
     secrets = {"ssl.keystore.key": "KEYSECRET", "ssl.key.password": "PASSSECRET"}
     made = config({**inline(), **secrets, "listener.name.ssl.ssl.key.password": "OWNSECRET"})
     for text in (repr(made), repr(made.listener_security), repr(made.listener_security["SSL"].tls)):
@@ -86,7 +86,7 @@ def test_no_secret_is_in_the_text_of_settings_or_errors():
     assert "SECRET" not in f"{error.value!r} {error.value}"
 
 
-def test_a_listeners_own_password_is_described_without_its_value():
+def test_password_of_a_listener_is_described_without_its_value():
     name = "listener.name.ssl.ssl.key.password"
     made = config({**inline(), "ssl.key.password": "for all", name: "its own"})
     assert made.listener_properties() == [name]

@@ -1,4 +1,4 @@
-"""A log that several files' tests write to."""
+"""Fixture of an open log that several test modules use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of a clean directory whose small files are damaged is recovered while other logs are served."""
+"""Background recovery of a log with damaged index or epoch files in a cleanly closed directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.storage.helpers.stored_logs import append_records
 
 
 @pytest.mark.parametrize("name", [f"{0:020d}.txnindex", "leader-epoch-checkpoint"])
-def test_a_log_that_has_to_be_recovered_after_a_clean_stop_is_recovered_in_another_thread(
+def test_log_with_a_damaged_index_or_epoch_file_is_recovered_in_another_thread(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"

@@ -1,5 +1,6 @@
-"""What a real Kafka 4.3.0 made of eight partitions, three times each, and what ours makes of the same ones
-(compaction.tar.xz; tests/interop/compaction.py records it)."""
+"""Compaction of eight partitions, three times each, compared with the files that Kafka 4.3.0 left.
+
+tests/interop/compaction.py recorded compaction.tar.xz."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("topic", TOPICS)
-def test_segments_are_those_that_kafka_left(topic: str, turn: int, recorded: Path, tmp_path: Path) -> None:
+def test_compacted_segments_equal_those_of_kafka(topic: str, turn: int, recorded: Path, tmp_path: Path) -> None:
     before, after = recorded / f"before-{turn}", recorded / f"after-{turn}"
     log = compacted(topic, before, after, tmp_path, SEGMENT_BYTES[topic])
     compare(topic, log.directory, after / f"{topic}-0")
     log.close()
 
 
-def test_the_recorded_partitions_show_what_they_are_there_for(recorded: Path) -> None:
-    """Merged segments, emptied batches, horizons, tombstones and markers that are gone the next time."""
+def test_recorded_partitions_cover_all_compaction_cases(recorded: Path) -> None:
+    """Merged segments, emptied batches, delete horizons, and tombstones and markers removed by the next cleaning."""
 
     def batches(name: str, topic: str) -> list[plain_decoder.Batch]:
         paths = sorted((recorded / name / f"{topic}-0").glob("*.log"))

@@ -43,5 +43,5 @@ def system_error(number: int) -> OSError:
     ],
     ids=repr,
 )
-def test_file_fault_of_an_error_says_what_is_at_fault(error: OSError, expected: FileFault) -> None:
+def test_file_fault_of_an_os_error_is_directory_log_or_none(error: OSError, expected: FileFault) -> None:
     assert file_fault(error) is expected

@@ -1,4 +1,6 @@
-"""No kernel reads or writes outside its buffers, whatever the bytes say: each buffer ends at a page that faults."""
+"""Compiled kernels neither read nor write outside their buffers, even for malformed bytes.
+
+Each buffer ends at a page whose access ends the process."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ FEW, MANY = 150, 8_000
     ("seed", "count"),
     [(1, FEW), *(pytest.param(seed, MANY, marks=[pytest.mark.slow, pytest.mark.timeout(1000)]) for seed in (2, 3))],
 )
-def test_kernels_stay_in_their_buffers_and_say_what_their_plain_twins_say(
+def test_kernels_on_malformed_batches_stay_in_their_buffers_and_match_the_python_implementation(
     seed: int, count: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "tests.broker.storage.helpers.guarded_fuzz", str(seed), str(count), str(tmp_path)]
@@ -26,7 +28,7 @@ def test_kernels_stay_in_their_buffers_and_say_what_their_plain_twins_say(
     assert (ran.returncode, ran.stdout) == (0, f"{count}\n"), f"batch {batch}\n{ran.stderr[-3000:]}"
 
 
-def test_a_byte_outside_ends_the_process(tmp_path: Path) -> None:
+def test_access_outside_a_guarded_buffer_ends_the_process(tmp_path: Path) -> None:
     for at, start in ((5, "False"), (-1, "True")):
         code = (
             "import ctypes; from tests.log.helpers.guarded import guarded_bytes\n"

@@ -1,5 +1,6 @@
-"""Names in a log directory that stand for a pipe or for a sparse file of a terabyte: the broker never waits for them,
-and reads no more of them than such a file may have."""
+"""Files of a log directory that are a pipe or a sparse file of a terabyte.
+
+The broker neither blocks on the pipe nor reads more bytes than a file of that kind may have."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ FILES = (
 
 @pytest.mark.parametrize("kind", ["pipe", "sparse"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_broker_starts_or_says_which_file_is_none(tmp_path, name, kind):
+def test_start_with_a_pipe_or_sparse_file_serves_the_log_or_names_the_file(tmp_path, name, kind):
     broker = started(tmp_path)
     broker.create("orders")
     for _ in range(3):

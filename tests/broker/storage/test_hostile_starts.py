@@ -1,5 +1,7 @@
-"""Damaged and hostile directories, tiers and internal topics: the broker starts, serves every healthy partition, names
-the others, and touches nothing outside its directories."""
+"""Starts with damaged or hostile log directories, remote segments and internal topics.
+
+The broker starts, serves every healthy partition, logs the names of the others, and changes nothing outside its
+directories."""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class Damage:
     clean: bool = False
 
 
-def written(name: str, data: bytes) -> Change:
+def write_file(name: str, data: bytes) -> Change:
     def change(root: Path) -> None:
         path = root / "data" / name
         path.parent.mkdir(exist_ok=True)
@@ -65,7 +67,9 @@ def written(name: str, data: bytes) -> Change:
     return change
 
 
-def flipped(name: str, at: int) -> Change:
+def flip_byte(name: str, at: int) -> Change:
+    """Invert the bits of one byte of a file."""
+
     def change(root: Path) -> None:
         data = bytearray((root / "data" / name).read_bytes())
         data[at] ^= 0xFF
@@ -74,7 +78,9 @@ def flipped(name: str, at: int) -> Change:
     return change
 
 
-def pipe(name: str) -> Change:
+def make_pipe(name: str) -> Change:
+    """Replace a file by a named pipe."""
+
     def change(root: Path) -> None:
         (root / "data" / name).unlink(missing_ok=True)
         os.mkfifo(root / "data" / name)
@@ -82,7 +88,9 @@ def pipe(name: str) -> Change:
     return change
 
 
-def directory(name: str) -> Change:
+def make_dir(name: str) -> Change:
+    """Replace a file by a directory that is not empty."""
+
     def change(root: Path) -> None:
         (root / "data" / name).unlink(missing_ok=True)
         (root / "data" / name).mkdir()
@@ -91,7 +99,9 @@ def directory(name: str) -> Change:
     return change
 
 
-def sparse(name: str) -> Change:
+def make_sparse(name: str) -> Change:
+    """Extend a file to a sparse one of 2^40 bytes."""
+
     def change(root: Path) -> None:
         (root / "data" / name).touch()
         os.truncate(root / "data" / name, 1 << 40)
@@ -99,8 +109,8 @@ def sparse(name: str) -> Change:
     return change
 
 
-def link(name: str, target: str = "../outside/secret") -> Change:
-    """target: from data on."""
+def symlink(name: str, target: str = "../outside/secret") -> Change:
+    """Replace a file by a symbolic link. `target` is relative to the data folder."""
 
     def change(root: Path) -> None:
         path = root / "data" / name
@@ -112,11 +122,11 @@ def link(name: str, target: str = "../outside/secret") -> Change:
     return change
 
 
-def gone(name: str) -> Change:
+def remove_file(name: str) -> Change:
     return lambda root: (root / "data" / name).unlink()
 
 
-def registry(edit: Callable[[dict[str, object]], object]) -> Change:
+def edit_registry(edit: Callable[[dict[str, object]], object]) -> Change:
     def change(root: Path) -> None:
         path = root / "data" / REGISTRY
         content = json.loads(path.read_bytes())
@@ -126,8 +136,8 @@ def registry(edit: Callable[[dict[str, object]], object]) -> Change:
     return change
 
 
-def topic_entry(**fields: object) -> Callable[[dict[str, object]], object]:
-    """Change what the registry says of `payments`, whose directories are not touched."""
+def set_payments(**fields: object) -> Callable[[dict[str, object]], object]:
+    """Return an edit of the registry that sets fields of `payments`, whose directories stay unchanged."""
 
     def edit(content: dict[str, object]) -> None:
         topics: list[dict[str, object]] = content["topics"]  # type: ignore[assignment]
@@ -136,24 +146,24 @@ def topic_entry(**fields: object) -> Callable[[dict[str, object]], object]:
     return edit
 
 
-def takeover(**fields: object) -> Change:
+def write_takeover(**fields: object) -> Change:
     partition = {"topic": "orders", "partition": 0, "log_end_offset": 0, "cut_end": 1, "leader_epoch": 1, **fields}
-    return written(TAKEOVER, json.dumps({"version": 0, "done": False, "partitions": [partition]}).encode())
+    return write_file(TAKEOVER, json.dumps({"version": 0, "done": False, "partitions": [partition]}).encode())
 
 
-def both(*changes: Change) -> Change:
+def all_of(*changes: Change) -> Change:
     return lambda root: [change(root) for change in changes]
 
 
 def without_registry(change: Change) -> Change:
-    return both(gone(REGISTRY), change)
+    return all_of(remove_file(REGISTRY), change)
 
 
-def empty(name: str) -> Change:
-    return written(name, b"")
+def empty_file(name: str) -> Change:
+    return write_file(name, b"")
 
 
-def in_place_of(name: str, other: Callable[[str], Change]) -> Change:
+def replace_directory(name: str, other: Callable[[str], Change]) -> Change:
     def change(root: Path) -> None:
         shutil.rmtree(root / "data" / name)
         other(name)(root)
@@ -161,7 +171,9 @@ def in_place_of(name: str, other: Callable[[str], Change]) -> Change:
     return change
 
 
-def made_dir(name: str, **files: bytes) -> Change:
+def create_dir(name: str, **files: bytes) -> Change:
+    """Create a directory with these files."""
+
     def change(root: Path) -> None:
         (root / "data" / name).mkdir()
         for file, data in files.items():
@@ -170,7 +182,7 @@ def made_dir(name: str, **files: bytes) -> Change:
     return change
 
 
-def tier_files(suffix: str, change: Callable[[Path], object]) -> Change:
+def change_tier(suffix: str, change: Callable[[Path], object]) -> Change:
     def every(root: Path) -> None:
         found = [path for path in (root / "tier").rglob(f"*{suffix}") if f"/{TIERED[1]}/" in str(path)]
         assert found
@@ -180,7 +192,7 @@ def tier_files(suffix: str, change: Callable[[Path], object]) -> Change:
     return every
 
 
-def replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
+def replace_file(make: Callable[[Path], object]) -> Callable[[Path], object]:
     def change(path: Path) -> None:
         path.unlink()
         make(path)
@@ -188,18 +200,18 @@ def replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
     return change
 
 
-def lost_local_log(change: Change) -> Change:
-    """The partition's disk is lost, so that its log is to be restored from the tier."""
-    return both(lambda root: shutil.rmtree(root / "data" / "tiered-0"), change)
+def lose_log(change: Change) -> Change:
+    """Remove the local log of tiered-0, which a start restores from the tier, and apply `change`."""
+    return all_of(lambda root: shutil.rmtree(root / "data" / "tiered-0"), change)
 
 
-def lost_segments(root: Path) -> None:
-    """Remove what the tier has of tiered-0."""
+def remove_remote_segments(root: Path) -> None:
+    """Remove all remote segments of tiered-0."""
     for path in (root / "tier").glob("tiered-*/0"):
         shutil.rmtree(path)
 
 
-def records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
+def append_records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
     def change(root: Path) -> None:
         with HostileBroker(root) as running:
             running.write_records(topic, *values)
@@ -207,175 +219,186 @@ def records(topic: str, *values: tuple[bytes | None, bytes | None]) -> Change:
     return change
 
 
-BAD_GROUPS = both(records(OFFSETS_TOPIC, (b"k", b"v")), flipped(FIRST_LOG.format(OFFSETS_TOPIC), 65))
+BAD_GROUPS = all_of(append_records(OFFSETS_TOPIC, (b"k", b"v")), flip_byte(FIRST_LOG.format(OFFSETS_TOPIC), 65))
 DAMAGES: dict[str, Damage] = {
     # checkpoints, which say where recovery begins and where a log starts
-    **{f"{name}: a pipe": Damage(pipe(name), "not a regular file; the checkpoint is treated") for name in CHECKPOINTS},
-    **{f"{name}: a directory": Damage(directory(name), f"{name} is a directory, expected") for name in CHECKPOINTS[:3]},
-    "a directory in place of a checkpoint written aside": Damage(directory(f"{CHECKPOINTS[0]}.tmp"), "is a directory"),
-    "a checkpoint: 2^40 bytes": Damage(sparse(CHECKPOINTS[0]), "and no broker writes so many"),
-    "a checkpoint of 2^31-1 entries": Damage(written(CHECKPOINTS[1], b"0\n2147483647\n"), "is treated as empty"),
-    "a checkpoint of a later version": Damage(written(CHECKPOINTS[0], b"99\n0\n"), "version"),
+    **{
+        f"{name}: a pipe": Damage(make_pipe(name), "not a regular file; the checkpoint is treated")
+        for name in CHECKPOINTS
+    },
+    **{f"{name}: a directory": Damage(make_dir(name), f"{name} is a directory, expected") for name in CHECKPOINTS[:3]},
+    "a directory in place of a checkpoint written aside": Damage(make_dir(f"{CHECKPOINTS[0]}.tmp"), "is a directory"),
+    "a checkpoint: 2^40 bytes": Damage(make_sparse(CHECKPOINTS[0]), "and no broker writes so many"),
+    "a checkpoint of 2^31-1 entries": Damage(write_file(CHECKPOINTS[1], b"0\n2147483647\n"), "is treated as empty"),
+    "a checkpoint of a later version": Damage(write_file(CHECKPOINTS[0], b"99\n0\n"), "version"),
     "a checkpoint of partitions that are paths": Damage(
-        written(CHECKPOINTS[0], b"0\n2\n../outside/victim 0 5\norders 2147483647 9223372036854775807\n")
+        write_file(CHECKPOINTS[0], b"0\n2\n../outside/victim 0 5\norders 2147483647 9223372036854775807\n")
     ),
-    "a checkpoint of bytes": Damage(written(CHECKPOINTS[2], bytes(range(256)) * 9), "is treated as empty"),
-    "a recovery point beyond the end": Damage(written(CHECKPOINTS[0], b"0\n1\norders 0 9223372036854775807\n")),
-    "a log start beyond the end": Damage(written(CHECKPOINTS[1], b"0\n1\norders 0 9223372036854775806\n")),
-    "a link in place of a checkpoint written aside": Damage(link(f"{CHECKPOINTS[0]}.tmp")),
-    "a link in place of a checkpoint": Damage(link(CHECKPOINTS[2]), "is treated as empty"),
+    "a checkpoint of bytes": Damage(write_file(CHECKPOINTS[2], bytes(range(256)) * 9), "is treated as empty"),
+    "a recovery point beyond the end": Damage(write_file(CHECKPOINTS[0], b"0\n1\norders 0 9223372036854775807\n")),
+    "a log start beyond the end": Damage(write_file(CHECKPOINTS[1], b"0\n1\norders 0 9223372036854775806\n")),
+    "a link in place of a checkpoint written aside": Damage(symlink(f"{CHECKPOINTS[0]}.tmp")),
+    "a link in place of a checkpoint": Damage(symlink(CHECKPOINTS[2]), "is treated as empty"),
     # the other files of a log directory
-    "the marker is a directory": Damage(directory(MARKER), "was not shut down cleanly"),
-    "the marker is a link": Damage(link(MARKER), clean=True),
-    "the registry is a pipe": Damage(pipe(REGISTRY), "is kept as"),
-    "the registry is a directory": Damage(directory(REGISTRY), "is kept as"),
-    "the registry is nested too deep": Damage(written(REGISTRY, b"[" * 100_000), "is kept as"),
-    "the registry is cut": Damage(written(REGISTRY, b'{"version": 0, "generation": 3, "topics": ['), "is kept as"),
-    "a registry of 2^31-1 partitions": Damage(registry(topic_entry(partitions=2**31 - 1)), "is kept as"),
-    "a registry of a topic that is a path": Damage(registry(topic_entry(name="../outside/victim")), "is kept as"),
-    "a registry with an id of another kind": Damage(registry(topic_entry(id="../../outside")), "is kept as"),
+    "the marker is a directory": Damage(make_dir(MARKER), "was not shut down cleanly"),
+    "the marker is a link": Damage(symlink(MARKER), clean=True),
+    "the registry is a pipe": Damage(make_pipe(REGISTRY), "is kept as"),
+    "the registry is a directory": Damage(make_dir(REGISTRY), "is kept as"),
+    "the registry is nested too deep": Damage(write_file(REGISTRY, b"[" * 100_000), "is kept as"),
+    "the registry is cut": Damage(write_file(REGISTRY, b'{"version": 0, "generation": 3, "topics": ['), "is kept as"),
+    "a registry of 2^31-1 partitions": Damage(edit_registry(set_payments(partitions=2**31 - 1)), "is kept as"),
+    "a registry of a topic that is a path": Damage(edit_registry(set_payments(name="../outside/victim")), "is kept as"),
+    "a registry with an id of another kind": Damage(edit_registry(set_payments(id="../../outside")), "is kept as"),
     "a registry whose configuration is none": Damage(
-        registry(topic_entry(configs={"retention.ms": "never"})), "payments-0.*retention.ms",
+        edit_registry(set_payments(configs={"retention.ms": "never"})), "payments-0.*retention.ms",
         (("payments", 0), ("payments", 1)),
     ),
     "a registry with a topic less": Damage(
-        registry(lambda content: content["topics"].pop(-1)),  # type: ignore[attr-defined]
+        edit_registry(lambda content: content["topics"].pop(-1)),  # type: ignore[attr-defined]
     ),
     "no registry": Damage(without_registry(lambda root: None), "the topic registry is missing"),
     "meta.properties without a directory id": Damage(
-        written("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
+        write_file("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
     ),
     "meta.properties with more than is known": Damage(
-        written("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\nx\x1b=../../y\n")
+        write_file("meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\nx\x1b=../../y\n")
     ),
-    "no meta.properties": Damage(gone("meta.properties")),
-    "meta.properties written aside is a link": Damage(both(gone("meta.properties"), link("meta.properties.tmp"))),
-    "the index cache is a link": Damage(link("remote-log-index-cache", "../outside")),
-    "the index cache is a file": Damage(in_place_of("remote-log-index-cache", empty)),
-    "producer ids that are none": Damage(written("kafkalog.producer-ids", b"\xff\x1b[31m"), "IDs begin above those"),
-    "producer ids are a directory": Damage(directory("kafkalog.producer-ids"), "IDs begin above those"),
-    "a takeover that is none": Damage(written(TAKEOVER, b"[" * 100_000), "is kept as"),
-    "a takeover of another kind": Damage(takeover(log_end_offset="0", leader_epoch=[1]), "is kept as"),
-    "a takeover of a topic that is a path": Damage(takeover(topic="../outside/victim")),
-    "a takeover of a partition that is not there": Damage(takeover(partition=2**31 - 1)),
-    "where the tier lies is a directory": Damage(directory("kafkalog.remote-storage.properties"), "expected a file"),
+    "no meta.properties": Damage(remove_file("meta.properties")),
+    "meta.properties written aside is a link": Damage(
+        all_of(remove_file("meta.properties"), symlink("meta.properties.tmp"))
+    ),
+    "the index cache is a link": Damage(symlink("remote-log-index-cache", "../outside")),
+    "the index cache is a file": Damage(replace_directory("remote-log-index-cache", empty_file)),
+    "producer ids that are none": Damage(write_file("kafkalog.producer-ids", b"\xff\x1b[31m"), "IDs begin above those"),
+    "producer ids are a directory": Damage(make_dir("kafkalog.producer-ids"), "IDs begin above those"),
+    "a takeover that is none": Damage(write_file(TAKEOVER, b"[" * 100_000), "is kept as"),
+    "a takeover of another kind": Damage(write_takeover(log_end_offset="0", leader_epoch=[1]), "is kept as"),
+    "a takeover of a topic that is a path": Damage(write_takeover(topic="../outside/victim")),
+    "a takeover of a partition that is not there": Damage(write_takeover(partition=2**31 - 1)),
+    "where the tier lies is a directory": Damage(make_dir("kafkalog.remote-storage.properties"), "expected a file"),
     # names in a log directory
-    "a partition beyond all others": Damage(made_dir("orders-2147483647"), "orders-2147483647 is not served"),
-    "an unknown topic's largest partition": Damage(made_dir("new-2147483647"), "new-2147483647 is not served"),
-    "a partition beyond 32 bits": Damage(made_dir("new-2147483648")),
+    "a partition beyond all others": Damage(create_dir("orders-2147483647"), "orders-2147483647 is not served"),
+    "an unknown topic's largest partition": Damage(create_dir("new-2147483647"), "new-2147483647 is not served"),
+    "a partition beyond 32 bits": Damage(create_dir("new-2147483648")),
     "no registry and a partition beyond all others": Damage(
-        without_registry(made_dir("__consumer_offsets-2000000000")), "__consumer_offsets-2000000000 is not served"
+        without_registry(create_dir("__consumer_offsets-2000000000")), "__consumer_offsets-2000000000 is not served"
     ),
     "directories with strange names": Damage(
-        lambda root: [made_dir(name)(root) for name in (
+        lambda root: [create_dir(name)(root) for name in (
             "-0", "..-0", "a\nb\x1b[31m-0", "orders-00", "orders--1", "orders-0.x-stray", "ö-0", "x" * 250, "orders- 1",
         )], "because it is a -stray directory",
     ),
     "a name that is not UTF-8": Damage(lambda root: os.mkdir(os.fsencode(root / "data") + b"/p\xff-0")),
-    "a deleted partition that is a link": Damage(link(f"orders-0.{32 * 'a'}-delete", "../outside")),
+    "a deleted partition that is a link": Damage(symlink(f"orders-0.{32 * 'a'}-delete", "../outside")),
     "a partition is a link to elsewhere": Damage(
-        link("orders-0", "../outside/victim-0"), "orders-0 is a symbolic link", (ORDERS,)
+        symlink("orders-0", "../outside/victim-0"), "orders-0 is a symbolic link", (ORDERS,)
     ),
-    "a partition is a link to another": Damage(link("orders-0", "orders-1"), "orders-0 is a symbolic link", (ORDERS,)),
-    "a partition is a link to itself": Damage(link("orders-0", "orders-0"), "orders-0 already exists", (ORDERS,)),
-    "a partition is a file": Damage(in_place_of("orders-0", empty), "orders-0 already exists", (ORDERS,)),
-    "a partition is a pipe": Damage(in_place_of("orders-0", pipe), "orders-0 already exists", (ORDERS,)),
+    "a partition is a link to another": Damage(
+        symlink("orders-0", "orders-1"), "orders-0 is a symbolic link", (ORDERS,)
+    ),
+    "a partition is a link to itself": Damage(symlink("orders-0", "orders-0"), "orders-0 already exists", (ORDERS,)),
+    "a partition is a file": Damage(replace_directory("orders-0", empty_file), "orders-0 already exists", (ORDERS,)),
+    "a partition is a pipe": Damage(replace_directory("orders-0", make_pipe), "orders-0 already exists", (ORDERS,)),
     # files of a partition
-    "partition.metadata: a pipe": Damage(pipe("orders-0/partition.metadata"), "using the topic ID"),
-    "partition.metadata: a directory": Damage(directory("orders-0/partition.metadata"), "using the topic ID"),
-    "partition.metadata: nonsense": Damage(written("orders-0/partition.metadata", b"\x1b[2J" * 99), "using the topic"),
+    "partition.metadata: a pipe": Damage(make_pipe("orders-0/partition.metadata"), "using the topic ID"),
+    "partition.metadata: a directory": Damage(make_dir("orders-0/partition.metadata"), "using the topic ID"),
+    "partition.metadata: nonsense": Damage(
+        write_file("orders-0/partition.metadata", b"\x1b[2J" * 99), "using the topic"
+    ),
     "partition.metadata of another topic": Damage(
-        written("orders-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"),
+        write_file("orders-0/partition.metadata", b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"),
         "orders-0 is not served", (ORDERS,),
     ),
     "no registry, and no id in partition 0": Damage(
-        without_registry(written("orders-0/partition.metadata", b"")), "using the topic ID"
+        without_registry(write_file("orders-0/partition.metadata", b"")), "using the topic ID"
     ),
-    "leader epochs: a pipe": Damage(pipe("orders-0/leader-epoch-checkpoint"), "rebuilding leader epochs from the log"),
-    "leader epochs: a directory": Damage(directory("orders-0/leader-epoch-checkpoint"), "is a directory, expected"),
-    "leader epochs that fall": Damage(written("orders-0/leader-epoch-checkpoint", b"0\n2\n9 5\n3 900\n")),
+    "leader epochs: a pipe": Damage(
+        make_pipe("orders-0/leader-epoch-checkpoint"), "rebuilding leader epochs from the log"
+    ),
+    "leader epochs: a directory": Damage(make_dir("orders-0/leader-epoch-checkpoint"), "is a directory, expected"),
+    "leader epochs that fall": Damage(write_file("orders-0/leader-epoch-checkpoint", b"0\n2\n9 5\n3 900\n")),
     "2^31-1 leader epochs": Damage(
-        written("orders-0/leader-epoch-checkpoint", b"0\n2147483647\n"), "rebuilding leader epochs from the log"
+        write_file("orders-0/leader-epoch-checkpoint", b"0\n2147483647\n"), "rebuilding leader epochs from the log"
     ),
-    "leader epochs written aside are a link": Damage(link("orders-0/leader-epoch-checkpoint.tmp")),
-    "a log is a pipe": Damage(pipe(LOG), "is not a regular file", (ORDERS,)),
-    "a log is a directory": Damage(directory(LOG), "is not a regular file", (ORDERS,)),
-    "a log is a link": Damage(link(LOG, "../outside/victim-0/00000000000000000000.log"), "symbolic link", (ORDERS,)),
+    "leader epochs written aside are a link": Damage(symlink("orders-0/leader-epoch-checkpoint.tmp")),
+    "a log is a pipe": Damage(make_pipe(LOG), "is not a regular file", (ORDERS,)),
+    "a log is a directory": Damage(make_dir(LOG), "is not a regular file", (ORDERS,)),
+    "a log is a link": Damage(symlink(LOG, "../outside/victim-0/00000000000000000000.log"), "symbolic link", (ORDERS,)),
     "a log is a link, after a clean stop": Damage(
-        link(LOG, "../outside/victim-0/00000000000000000000.log"), "", (ORDERS,), clean=True
+        symlink(LOG, "../outside/victim-0/00000000000000000000.log"), "", (ORDERS,), clean=True
     ),
-    "a log is a pipe, after a clean stop": Damage(pipe(LOG), "", (ORDERS,), clean=True),
-    "a log of 2^40 zeros": Damage(sparse(LOG)),
-    "a log of zeros": Damage(written(LOG, bytes(1 << 16))),
-    "a log of 2^31-1 bytes in a batch": Damage(written(LOG, bytes(8) + b"\x7f\xff\xff\xff" + bytes(200))),
-    "a bad batch": Damage(flipped(LOG, 70)),
-    "a segment at the largest offset": Damage(written("orders-0/09223372036854775807.log", b"")),
-    "a segment beyond 64 bits": Damage(written("orders-0/99999999999999999999.log", b"x")),
-    "an offset index: a pipe": Damage(pipe(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
-    "an offset index: a link": Damage(link(f"{STEM}.index")),
-    "an offset index: a link, after a clean stop": Damage(link(f"{STEM}.index"), clean=True),
-    "an offset index: a directory": Damage(directory(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
-    "an offset index of bytes": Damage(written(f"{STEM}.index", bytes(range(1, 250)))),
-    "a time index: a link": Damage(link(f"{STEM}.timeindex")),
-    "a time index: a link, after a clean stop": Damage(link(f"{STEM}.timeindex"), "", (ORDERS,), clean=True),
-    "a transaction index of bytes": Damage(written(f"{STEM}.txnindex", bytes(range(1, 250)))),
-    "a transaction index: a pipe": Damage(pipe(f"{STEM}.txnindex")),
-    "a transaction index: a pipe, after a clean stop": Damage(pipe(f"{STEM}.txnindex"), clean=True),
-    "a producer snapshot of bytes": Damage(written(SNAPSHOT, bytes(range(1, 250)))),
-    "a producer snapshot: a directory": Damage(directory(SNAPSHOT)),
-    "a producer snapshot: a pipe": Damage(pipe(SNAPSHOT)),
-    "a producer snapshot of 2^40 bytes": Damage(sparse(SNAPSHOT)),
-    "a snapshot at the largest offset": Damage(written("orders-0/09223372036854775807.snapshot", b"")),
-    "an unfinished cleaning is a directory": Damage(directory(f"{LOG}.cleaned"), "orders-0", (ORDERS,)),
-    "a swap file is a pipe": Damage(pipe(f"{LOG}.swap"), "orders-0", (ORDERS,)),
-    "files with strange names": Damage(written("orders-0/a\nb\x1b[31m.log", b"")),
+    "a log is a pipe, after a clean stop": Damage(make_pipe(LOG), "", (ORDERS,), clean=True),
+    "a log of 2^40 zeros": Damage(make_sparse(LOG)),
+    "a log of zeros": Damage(write_file(LOG, bytes(1 << 16))),
+    "a log of 2^31-1 bytes in a batch": Damage(write_file(LOG, bytes(8) + b"\x7f\xff\xff\xff" + bytes(200))),
+    "a bad batch": Damage(flip_byte(LOG, 70)),
+    "a segment at the largest offset": Damage(write_file("orders-0/09223372036854775807.log", b"")),
+    "a segment beyond 64 bits": Damage(write_file("orders-0/99999999999999999999.log", b"x")),
+    "an offset index: a pipe": Damage(make_pipe(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
+    "an offset index: a link": Damage(symlink(f"{STEM}.index")),
+    "an offset index: a link, after a clean stop": Damage(symlink(f"{STEM}.index"), clean=True),
+    "an offset index: a directory": Damage(make_dir(f"{STEM}.index"), "is not a regular file", (ORDERS,)),
+    "an offset index of bytes": Damage(write_file(f"{STEM}.index", bytes(range(1, 250)))),
+    "a time index: a link": Damage(symlink(f"{STEM}.timeindex")),
+    "a time index: a link, after a clean stop": Damage(symlink(f"{STEM}.timeindex"), "", (ORDERS,), clean=True),
+    "a transaction index of bytes": Damage(write_file(f"{STEM}.txnindex", bytes(range(1, 250)))),
+    "a transaction index: a pipe": Damage(make_pipe(f"{STEM}.txnindex")),
+    "a transaction index: a pipe, after a clean stop": Damage(make_pipe(f"{STEM}.txnindex"), clean=True),
+    "a producer snapshot of bytes": Damage(write_file(SNAPSHOT, bytes(range(1, 250)))),
+    "a producer snapshot: a directory": Damage(make_dir(SNAPSHOT)),
+    "a producer snapshot: a pipe": Damage(make_pipe(SNAPSHOT)),
+    "a producer snapshot of 2^40 bytes": Damage(make_sparse(SNAPSHOT)),
+    "a snapshot at the largest offset": Damage(write_file("orders-0/09223372036854775807.snapshot", b"")),
+    "an unfinished cleaning is a directory": Damage(make_dir(f"{LOG}.cleaned"), "orders-0", (ORDERS,)),
+    "a swap file is a pipe": Damage(make_pipe(f"{LOG}.swap"), "orders-0", (ORDERS,)),
+    "files with strange names": Damage(write_file("orders-0/a\nb\x1b[31m.log", b"")),
     # the metadata log of a cluster, which producer ids are taken from
     "a metadata log of pipes": Damage(
-        both(made_dir("__cluster_metadata-0"), pipe("__cluster_metadata-0/00000000000000000000.log"))
+        all_of(create_dir("__cluster_metadata-0"), make_pipe("__cluster_metadata-0/00000000000000000000.log"))
     ),
     # the tier, of a partition whose disk is lost
-    "no manifests": Damage(lost_local_log(tier_files(".rsm-manifest", os.unlink)), "tiered-0 is offline", (TIERED,)),
+    "no manifests": Damage(lose_log(change_tier(".rsm-manifest", os.unlink)), "tiered-0 is offline", (TIERED,)),
     "manifests of bytes": Damage(
-        lost_local_log(tier_files(".rsm-manifest", lambda path: path.write_bytes(b"\xff\x1b[31m"))),
+        lose_log(change_tier(".rsm-manifest", lambda path: path.write_bytes(b"\xff\x1b[31m"))),
         "tiered-0 is offline", (TIERED,),
     ),
     "manifests that are nested too deep": Damage(
-        lost_local_log(tier_files(".rsm-manifest", lambda path: path.write_bytes(b"[" * 100_000))),
+        lose_log(change_tier(".rsm-manifest", lambda path: path.write_bytes(b"[" * 100_000))),
         "tiered-0 is offline", (TIERED,),
     ),
     "manifests are pipes": Damage(
-        lost_local_log(tier_files(".rsm-manifest", replaced(os.mkfifo))),
+        lose_log(change_tier(".rsm-manifest", replace_file(os.mkfifo))),
         "tiered-0 is offline", (TIERED,),
     ),
     "manifests are directories": Damage(
-        lost_local_log(tier_files(".rsm-manifest", replaced(os.mkdir))),
+        lose_log(change_tier(".rsm-manifest", replace_file(os.mkdir))),
         "tiered-0 is offline", (TIERED,),
     ),
     "manifests are links to elsewhere": Damage(
-        lost_local_log(tier_files(
-            ".rsm-manifest", replaced(lambda path: path.symlink_to(path.parents[3] / "outside" / "secret"))
+        lose_log(change_tier(
+            ".rsm-manifest", replace_file(lambda path: path.symlink_to(path.parents[3] / "outside" / "secret"))
         )), "tiered-0 is offline.*symbolic link leads out", (TIERED,),
     ),
     "manifests of 2^40 bytes": Damage(
-        lost_local_log(tier_files(".rsm-manifest", lambda path: os.truncate(path, 1 << 40))),
+        lose_log(change_tier(".rsm-manifest", lambda path: os.truncate(path, 1 << 40))),
         "tiered-0 is offline", (TIERED,),
     ),
     "indexes of bytes": Damage(
-        lost_local_log(tier_files(".indexes", lambda path: path.write_bytes(b"\xff" * 9))),
+        lose_log(change_tier(".indexes", lambda path: path.write_bytes(b"\xff" * 9))),
         "tiered-0 is offline", (TIERED,),
     ),
-    "no segments in the tier": Damage(lost_local_log(lost_segments), "tiered-0 is offline", (TIERED,)),
+    "no segments in the tier": Damage(lose_log(remove_remote_segments), "tiered-0 is offline", (TIERED,)),
     # records that no coordinator wrote
-    "groups: nonsense": Damage(records(
+    "groups: nonsense": Damage(append_records(
         OFFSETS_TOPIC, (b"", b""), (None, None), (b"\0\1\xff\xff", b"\xff" * 9), (b"\x7f\xff" * 9, b"x"),
         (b"\0\2\0\1g", b"\0\3" + b"\x7f" * 40),
         (b"\0\1\0\1g\0\x11../outside/victim\xff\xff\xff\xff", b"\0\3" + bytes(40)),
     )),
-    "transactions: nonsense": Damage(records(
+    "transactions: nonsense": Damage(append_records(
         TRANSACTION_TOPIC, (b"", b""), (None, b"x"), (b"\0\0\0\1t", b"\0\0" + b"\x7f" * 60), (b"\0\0\xff\xff", b"x"),
         (b"\0\0\0\1u", b"\0\0" + bytes(16) + b"\7\0\0\0\0\x7f\xff\xff\xff"), (b"\x7f\xff", None),
     )),
-    "share groups: nonsense": Damage(records(
+    "share groups: nonsense": Damage(append_records(
         SHARE_STATE_TOPIC, (b"", b""), (None, b"x"), (b"\0\0\xff", b"x"),
         (b"\0\1" + b"\xff" * 30, b"\0\1" + b"\xff" * 30),
     )),
@@ -384,10 +407,10 @@ DAMAGES: dict[str, Damage] = {
         BAD_GROUPS, "the groups of __consumer_offsets-0 cannot be loaded", clean=True,
     ),
     "transactions: a log that is a pipe": Damage(
-        pipe(FIRST_LOG.format(TRANSACTION_TOPIC)), "the transactions of __transaction_state-0 cannot be loaded"
+        make_pipe(FIRST_LOG.format(TRANSACTION_TOPIC)), "the transactions of __transaction_state-0 cannot be loaded"
     ),
     "share groups: a log that is a link": Damage(
-        link(FIRST_LOG.format(SHARE_STATE_TOPIC)), "the share partitions of __share_group_state-0 cannot be loaded"
+        symlink(FIRST_LOG.format(SHARE_STATE_TOPIC)), "the share partitions of __share_group_state-0 cannot be loaded"
     ),
 }  # fmt: skip
 
@@ -415,5 +438,5 @@ def test_start_over_damage_serves_healthy_partitions_names_the_others_and_touche
     assert (contents(root / "outside"), names_in(root)) == (before, names)
 
 
-def test_the_table_of_damages_is_large_enough() -> None:
+def test_table_of_damages_has_at_least_50_entries() -> None:
     assert len(DAMAGES) >= 50

@@ -4,7 +4,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.storage.housekeeping import CHECKPOINTS, Task, Timers
 
 
-def test_each_task_is_due_at_its_own_interval():
+def test_housekeeping_task_is_due_at_its_own_interval():
     config = BrokerConfig.from_properties({"log.retention.check.interval.ms": 7000})
     timers = Timers(100)
     assert timers.due(config, 5099) == set()
@@ -14,12 +14,12 @@ def test_each_task_is_due_at_its_own_interval():
     assert timers.due(config, 60_100) == {Task.RETENTION, *CHECKPOINTS}
 
 
-def test_a_late_tick_makes_up_for_one_interval_only():
+def test_delayed_tick_runs_a_task_once():
     config, timers = BrokerConfig.from_properties({}), Timers(0)
     assert Task.HIGH_WATERMARKS in timers.due(config, 50_000)
     assert timers.due(config, 54_999) == set()
 
 
-def test_every_task_has_its_interval_in_the_configuration():
+def test_every_housekeeping_task_has_a_configured_interval():
     config = BrokerConfig.from_properties({})
     assert all(getattr(config, task.value) > 0 for task in Task)

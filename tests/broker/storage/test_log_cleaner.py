@@ -1,4 +1,4 @@
-"""The cleaner of a log manager: which log is next, checkpoints, what it does when something goes wrong."""
+"""The cleaner of a log manager: the order of logs, its checkpoints, and its handling of errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def configure(broker: Started, name="orders", **configs) -> None:
     broker.logs.update_topic_config(name)
 
 
-def test_a_compacted_log_is_cleaned_and_its_checkpoint_written(tmp_path):
+def test_cleaner_with_a_dirty_log_cleans_it_and_writes_its_checkpoint(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     fill(broker)
@@ -58,7 +58,7 @@ def test_a_compacted_log_is_cleaned_and_its_checkpoint_written(tmp_path):
     broker.logs.shutdown()
 
 
-def test_a_log_that_is_not_compacted_is_left_alone(tmp_path):
+def test_cleaner_ignores_a_log_without_the_compact_policy(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", internal_segment_bytes=1000)
     fill(broker)
@@ -66,7 +66,7 @@ def test_a_log_that_is_not_compacted_is_left_alone(tmp_path):
     assert not (tmp_path / CHECKPOINT).exists()
 
 
-def test_the_dirtiest_log_comes_first_and_the_others_after_it(tmp_path):
+def test_cleaner_cleans_logs_in_descending_order_of_dirty_ratio(tmp_path):
     broker = started(tmp_path)
     for topic in ("a", "b"):
         broker.create(topic, **SMALL)
@@ -83,7 +83,7 @@ def test_the_dirtiest_log_comes_first_and_the_others_after_it(tmp_path):
     assert not clean(broker)
 
 
-def test_logs_that_nobody_has_opened_since_a_clean_stop_are_cleaned(tmp_path):
+def test_cleaner_cleans_logs_that_are_not_open_after_a_restart(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     broker.create("idle", **SMALL)
@@ -101,7 +101,7 @@ def test_logs_that_nobody_has_opened_since_a_clean_stop_are_cleaned(tmp_path):
     assert list(broker.logs.logs()) == []  # it is clean, and file sizes say so
 
 
-def test_a_log_is_clean_up_to_its_checkpoint_after_a_crash_too(tmp_path):
+def test_cleaner_after_a_crash_continues_at_the_checkpoint(tmp_path):
     broker = started(tmp_path / "live")
     broker.create("orders", **SMALL)
     fill(broker)
@@ -113,7 +113,7 @@ def test_a_log_is_clean_up_to_its_checkpoint_after_a_crash_too(tmp_path):
     assert not clean(again)
 
 
-def test_a_new_topic_of_an_old_name_is_dirty_from_its_first_record(tmp_path):
+def test_cleaner_checkpoint_of_a_deleted_topic_does_not_apply_to_its_successor(tmp_path):
     broker = started(tmp_path)
     topic = broker.create("orders", **SMALL)
     fill(broker)
@@ -126,7 +126,7 @@ def test_a_new_topic_of_an_old_name_is_dirty_from_its_first_record(tmp_path):
     assert clean(broker)
 
 
-def test_a_checkpoint_that_lies_outside_of_the_log_is_reset(tmp_path):
+def test_cleaner_checkpoint_outside_the_log_is_reset(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     fill(broker)
@@ -138,7 +138,7 @@ def test_a_checkpoint_that_lies_outside_of_the_log_is_reset(tmp_path):
     assert checkpointed(tmp_path) == {"orders-0": broker.log().segments[-1].base_offset}
 
 
-def test_old_segments_are_removed_after_the_delay(tmp_path):
+def test_cleaned_segments_are_removed_after_file_delete_delay(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", **SMALL, file_delete_delay_ms=1000)
     fill(broker)
@@ -151,7 +151,7 @@ def test_old_segments_are_removed_after_the_delay(tmp_path):
     assert not list(directory.glob("*.deleted"))
 
 
-def test_a_log_that_is_damaged_is_not_tried_again_and_the_others_go_on(tmp_path, caplog):
+def test_cleaner_skips_a_damaged_log_and_cleans_the_others(tmp_path, caplog):
     broker = started(tmp_path)
     for topic in ("orders", "other"):
         broker.create(topic, **SMALL)
@@ -173,7 +173,7 @@ def test_a_log_that_is_damaged_is_not_tried_again_and_the_others_go_on(tmp_path,
     assert transient_files(log.directory) == []
 
 
-def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch):
+def test_topic_deletion_during_cleaning_aborts_the_cleaning(tmp_path, monkeypatch):
     broker = started(tmp_path)
     topic = broker.create("orders", **SMALL)
     fill(broker)
@@ -192,7 +192,7 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
     assert [path for path in tmp_path.rglob("*") if path.suffix in (".cleaned", ".swap")] == []
 
 
-def test_cleaning_stops_when_the_topic_is_no_longer_compacted(tmp_path, monkeypatch):
+def test_removal_of_the_compact_policy_during_cleaning_aborts_the_cleaning(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     fill(broker)
@@ -210,7 +210,7 @@ def test_cleaning_stops_when_the_topic_is_no_longer_compacted(tmp_path, monkeypa
     assert transient_files(log.directory) == []
 
 
-def test_properties_of_the_topic_that_change_count_for_the_next_round(tmp_path):
+def test_changed_topic_configs_apply_to_the_next_cleaning(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", **SMALL, min_compaction_lag_ms=10**15)
     fill(broker)
@@ -221,7 +221,7 @@ def test_properties_of_the_topic_that_change_count_for_the_next_round(tmp_path):
     assert clean(broker)
 
 
-def test_compact_and_delete_do_both(tmp_path):
+def test_log_with_compact_and_delete_policies_is_compacted_and_expires(tmp_path):
     broker = started(tmp_path, properties={"log.retention.check.interval.ms": 1000})
     broker.create("orders", **{**SMALL, "cleanup_policy": "compact,delete"}, retention_ms=5000)
     fill(broker, keys=20)  # no segment is left empty: of such a one the file's time would count
@@ -235,7 +235,7 @@ def test_compact_and_delete_do_both(tmp_path):
     assert checkpointed(tmp_path)["orders-0"] == broker.log().segments[-1].base_offset
 
 
-def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
+def test_disk_error_during_cleaning_takes_the_log_directory_offline(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders", **SMALL)
     fill(broker)
@@ -260,7 +260,7 @@ def test_a_disk_that_refuses_takes_the_directory_offline(tmp_path, monkeypatch):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("when", ["choosing", "cleaning"])
-def test_cleaner_after_an_error_that_is_no_disk_fault_cleans_the_log_in_the_next_round(
+def test_cleaner_after_an_error_without_a_disk_fault_cleans_the_log_in_the_next_round(
     error, when, tmp_path, monkeypatch
 ):
     broker = started(tmp_path)
@@ -303,7 +303,9 @@ def test_cleaner_checkpoint_without_a_free_descriptor_is_written_in_the_next_rou
 
 
 @pytest.mark.parametrize("step", range(0, 12, 2))
-def test_a_swap_that_fails_halfway_takes_the_log_offline_and_the_next_start_makes_it_whole(step, tmp_path, monkeypatch):
+def test_segment_swap_failing_halfway_takes_the_log_offline_and_the_next_start_completes_it(
+    step, tmp_path, monkeypatch
+):
     broker = started(tmp_path)
     broker.create("orders", **{**SMALL, "internal_segment_bytes": 2000})
     fill(broker, batches=40)
@@ -329,11 +331,8 @@ def test_a_swap_that_fails_halfway_takes_the_log_offline_and_the_next_start_make
     assert clean(again)
 
 
-# ---- threads
-
-
 class Owner:
-    """A thread that owns the logs, as the event loop's does."""
+    """A thread that owns the logs, like the event loop thread of a broker."""
 
     def __init__(self):
         self.pool = ThreadPoolExecutor(1, "owner")
@@ -352,7 +351,7 @@ def eventually(condition, seconds=120):
         time.sleep(0.005)
 
 
-def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
+def test_cleaner_threads_clean_while_the_owner_thread_writes_and_reads(tmp_path):
     owner = Owner()
     broker = owner.run(
         lambda: started(tmp_path, options={"call_soon": owner.call_soon}, properties={"log.cleaner.backoff.ms": 1})
@@ -380,7 +379,7 @@ def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
     owner.pool.shutdown()
 
 
-def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
+def test_cleaner_stop_does_not_wait_for_a_blocked_owner_thread():
     waiting: list[Callable[[], object]] = []
     owner = OwnerThread(waiting.append)
     found = []
@@ -401,13 +400,13 @@ def test_stopping_does_not_wait_for_an_owner_that_does_not_answer():
     assert found == ["the broker stops"]
 
 
-def test_what_the_owner_raises_is_raised_where_it_was_asked_for():
+def test_owner_call_raises_the_exception_of_the_function():
     with pytest.raises(TimeoutError, match="mine"):
         OwnerThread(lambda function: function()).call(lambda: (_ for _ in ()).throw(TimeoutError("mine")))
 
 
 def test_owner_call_when_the_function_ends_right_after_the_wait_returns_its_result(monkeypatch):
-    """The look whether the function is done comes after a wait that has timed out."""
+    """After a wait that timed out, the caller checks again whether the function has finished."""
     waiting: list[Callable[[], object]] = []
 
     class LateFuture(Future):
@@ -421,7 +420,7 @@ def test_owner_call_when_the_function_ends_right_after_the_wait_returns_its_resu
     assert OwnerThread(waiting.append).call(lambda: "result") == "result"
 
 
-def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_path):
+def test_cleaner_with_a_backoff_above_the_maximum_thread_wait_keeps_running(tmp_path):
     broker = started(tmp_path, properties={"log.cleaner.backoff.ms": 2**63 - 1})
     with ThreadPoolExecutor(1) as pool:
         resting = pool.submit(broker.logs.cleaner._back_off)
@@ -429,7 +428,7 @@ def test_a_backoff_longer_than_a_thread_can_wait_does_not_end_the_cleaner(tmp_pa
         resting.result(120)
 
 
-def test_no_thread_without_log_cleaner_enable(tmp_path):
+def test_cleaner_without_log_cleaner_enable_has_no_threads(tmp_path):
     broker = started(tmp_path, properties={"log.cleaner.enable": "false"})
     broker.logs.cleaner.start()
     assert cleaner_threads(broker.logs.cleaner) == 0
@@ -439,7 +438,7 @@ def cleaner_threads(cleaner: LogCleaner) -> int:
     return sum(thread.is_alive() for thread in cleaner._threads)
 
 
-def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
+def test_log_cleaner_threads_can_be_changed_at_runtime(tmp_path):
     broker = started(tmp_path, properties={"log.cleaner.backoff.ms": 60_000})
     cleaner = broker.logs.cleaner
     cleaner.start()
@@ -453,7 +452,7 @@ def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
     assert cleaner_threads(cleaner) == 0
 
 
-def test_a_segment_whose_offsets_overflow_is_split_and_cleaned_in_the_next_round(tmp_path, caplog):
+def test_cleaner_splits_a_segment_with_offset_overflow_and_cleans_it_in_the_next_round(tmp_path, caplog):
     """Brokers before Kafka 1.1.1 left such segments (KAFKA-6264)."""
     far = 2**31
     directory = tmp_path / "orders-0"

@@ -18,7 +18,7 @@ def opened(*paths, node_id=1, cluster_id=None):
     return open_log_dirs(paths, node_id, NOW, cluster_id)
 
 
-def test_new_directories_are_made_and_get_one_cluster_and_an_id_each(tmp_path):
+def test_new_log_directories_get_one_cluster_id_and_a_directory_id_each(tmp_path):
     dirs = opened(tmp_path / "a", tmp_path / "deep" / "b")
     metas = [meta for log_dir in dirs.all if (meta := read_meta_properties(log_dir.path / "meta.properties"))]
     assert {meta.cluster_id for meta in metas} == {dirs.cluster_id}
@@ -28,7 +28,7 @@ def test_new_directories_are_made_and_get_one_cluster_and_an_id_each(tmp_path):
     dirs.close()
 
 
-def test_an_identity_stays_over_restarts(tmp_path):
+def test_log_directory_keeps_its_ids_after_a_restart(tmp_path):
     first = opened(tmp_path)
     first.close()
     text = (tmp_path / "meta.properties").read_bytes()
@@ -38,7 +38,7 @@ def test_an_identity_stays_over_restarts(tmp_path):
     second.close()
 
 
-def test_a_directory_of_kafka_keeps_what_it_says(tmp_path, golden):
+def test_kafka_log_directory_keeps_its_meta_properties(tmp_path, golden):
     text = (golden / "meta.properties").read_bytes()
     (tmp_path / "meta.properties").write_bytes(text)
     dirs = opened(tmp_path)
@@ -47,7 +47,7 @@ def test_a_directory_of_kafka_keeps_what_it_says(tmp_path, golden):
     dirs.close()
 
 
-def test_a_new_directory_joins_the_cluster_of_the_others(tmp_path):
+def test_new_log_directory_gets_the_cluster_id_of_the_others(tmp_path):
     first = opened(tmp_path / "a")
     first.close()
     both = opened(tmp_path / "b", tmp_path / "a")
@@ -65,7 +65,7 @@ def test_a_new_directory_joins_the_cluster_of_the_others(tmp_path):
         ("version=9\n", r"version 9"),
     ],
 )
-def test_a_directory_that_is_not_ours_is_refused_and_unlocked(tmp_path, text, message):
+def test_log_directory_with_foreign_or_invalid_meta_properties_is_refused_and_unlocked(tmp_path, text, message):
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(LogDirError, match=message) as caught:
         opened(tmp_path, cluster_id="mine")
@@ -73,14 +73,14 @@ def test_a_directory_that_is_not_ours_is_refused_and_unlocked(tmp_path, text, me
     LogDirLock.acquire(tmp_path).release()
 
 
-def test_directories_of_two_clusters_are_refused(tmp_path):
+def test_log_directories_of_two_clusters_are_refused(tmp_path):
     opened(tmp_path / "a").close()
     opened(tmp_path / "b").close()
     with pytest.raises(LogDirError, match=r"belongs to cluster .*must come from one cluster"):
         opened(tmp_path / "a", tmp_path / "b")
 
 
-def test_parent_of_a_log_directory_is_refused_and_left_as_it_is(tmp_path):
+def test_parent_of_a_log_directory_is_refused_and_left_unchanged(tmp_path):
     opened(tmp_path / "kafka-logs").close()
     with pytest.raises(LogDirError) as caught:
         opened(tmp_path)
@@ -91,20 +91,20 @@ def test_parent_of_a_log_directory_is_refused_and_left_as_it_is(tmp_path):
     LogDirLock.acquire(tmp_path).release()
 
 
-def test_log_directory_with_another_one_in_it_is_taken_again(tmp_path):
+def test_log_directory_that_contains_another_one_is_opened_again(tmp_path):
     opened(tmp_path).close()
     opened(tmp_path / "other").close()
     opened(tmp_path).close()
 
 
-def test_directory_of_a_partition_is_refused(tmp_path, golden_copy):
+def test_partition_directory_as_log_directory_is_refused(tmp_path, golden_copy):
     partition = golden_copy("kafka-4.3.0", "codec-none-0") / "codec-none-0"
     with pytest.raises(LogDirError, match=f"codec-none-0: is a partition's directory; use {partition.parent}$"):
         opened(partition)
     assert not (partition / "meta.properties").exists()
 
 
-def test_a_copied_directory_is_refused(tmp_path):
+def test_copied_log_directory_with_the_same_directory_id_is_refused(tmp_path):
     opened(tmp_path / "a").close()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "meta.properties").write_bytes((tmp_path / "a" / "meta.properties").read_bytes())
@@ -112,7 +112,7 @@ def test_a_copied_directory_is_refused(tmp_path):
         opened(tmp_path / "a", tmp_path / "b")
 
 
-def test_a_directory_that_fails_is_offline_and_the_other_serves(tmp_path, caplog):
+def test_failed_log_directory_is_offline_and_the_other_is_served(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.ERROR):
         dirs = opened(tmp_path / "file" / "a", tmp_path / "b")
@@ -122,7 +122,7 @@ def test_a_directory_that_fails_is_offline_and_the_other_serves(tmp_path, caplog
     dirs.close()
 
 
-def test_without_a_directory_that_works_there_is_no_broker(tmp_path):
+def test_start_without_an_online_log_directory_fails(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LogDirError, match="no log directory works"):
         opened(tmp_path / "file" / "a")
@@ -130,7 +130,7 @@ def test_without_a_directory_that_works_there_is_no_broker(tmp_path):
         opened()
 
 
-def test_a_locked_directory_stops_the_broker_and_gives_the_others_up(tmp_path):
+def test_locked_log_directory_fails_the_start_and_unlocks_the_others(tmp_path):
     dirs = opened(tmp_path / "b")
     with pytest.raises(LogDirLocked):
         opened(tmp_path / "a", tmp_path / "b")
@@ -138,13 +138,13 @@ def test_a_locked_directory_stops_the_broker_and_gives_the_others_up(tmp_path):
     dirs.close()
 
 
-def test_one_directory_given_twice_is_one_directory(tmp_path):
+def test_log_directory_configured_twice_is_opened_once(tmp_path):
     dirs = opened(tmp_path, tmp_path / "x" / "..")
     assert len(dirs.all) == 1
     dirs.close()
 
 
-def test_ids_never_begin_with_a_dash(monkeypatch):
+def test_directory_id_never_begins_with_a_dash(monkeypatch):
     given = iter([uuid.UUID(bytes=b"\xfb" + bytes(15)), uuid.UUID(bytes=bytes(15) + b"\x01")])
     monkeypatch.setattr(uuid, "uuid4", lambda: next(given))
     assert not uuid_to_text(new_uuid()).startswith("-")

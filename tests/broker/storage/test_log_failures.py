@@ -1,4 +1,4 @@
-"""What a log does when its disk, or the system, refuses."""
+"""Errors of the disk and of system calls in one log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("after", range(3))
-def test_after_a_failed_write_the_log_is_offline_and_its_files_hold_what_was_acknowledged(tmp_path, monkeypatch, after):
+def test_failed_write_takes_the_log_offline_and_keeps_acknowledged_records(tmp_path, monkeypatch, after):
     told = []
     log = new_log(tmp_path, index_interval_bytes=0, options={"on_failure": lambda *args: told.append(args)})
     log.append(producer(0, 3), NOW)
@@ -65,7 +65,7 @@ def test_after_a_failed_write_the_log_is_offline_and_its_files_hold_what_was_ack
     again.discard()
 
 
-def test_a_failed_fsync_acknowledges_nothing(tmp_path, monkeypatch):
+def test_failed_fsync_takes_the_log_offline_and_acknowledges_no_record(tmp_path, monkeypatch):
     log = new_log(tmp_path, flush_messages=1)
     log.append(validated(1), NOW)
     monkeypatch.setattr("os.fdatasync", Broken(None, error=5))
@@ -76,7 +76,7 @@ def test_a_failed_fsync_acknowledges_nothing(tmp_path, monkeypatch):
     log.discard()
 
 
-def test_a_segment_that_cannot_be_made_takes_the_log_offline(tmp_path, monkeypatch):
+def test_failed_segment_creation_takes_the_log_offline(tmp_path, monkeypatch):
     log = new_log(tmp_path, segment_bytes=300)
     log.append(validated(1, size=100), NOW)
     log.append(validated(1, size=50), NOW)
@@ -88,7 +88,7 @@ def test_a_segment_that_cannot_be_made_takes_the_log_offline(tmp_path, monkeypat
     again.discard()
 
 
-def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
+def test_segment_file_removed_externally_takes_the_log_offline(tmp_path):
     log = three_segments(tmp_path)
     log.segments[0].forget_handles()
     (log.directory / f"{0:020d}.log").unlink()
@@ -98,7 +98,7 @@ def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
 
 @pytest.fixture
 def out_of_descriptors(monkeypatch):
-    """From its call on nothing can be opened; undone by another call."""
+    """A function after whose call every open fails with EMFILE; calling it with False ends that."""
     open_file = os.open
     lacking: list[int] = []
 
@@ -122,7 +122,7 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_too_many_open_files_refuse_an_operation_and_leave_the_log_online(tmp_path, operation, out_of_descriptors):
+def test_operation_without_a_free_descriptor_fails_and_keeps_the_log_online(tmp_path, operation, out_of_descriptors):
     log = new_log(tmp_path)
     log.append(validated(2, size=5000), NOW)
     log.append(producer(0), NOW)

@@ -1,4 +1,4 @@
-"""What is there after a start: of a clean directory, of a crashed one, and of a real Kafka's."""
+"""Starts of the log manager over clean and crashed log directories, and over those of a real Kafka."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topic_id_in(directory):
     return topic_id
 
 
-def test_what_was_appended_is_there_after_a_clean_restart(tmp_path):
+def test_log_manager_after_a_clean_restart_has_all_records_and_opens_logs_lazily(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     broker.append(count=3)
@@ -60,7 +60,7 @@ def test_what_was_appended_is_there_after_a_clean_restart(tmp_path):
     again.logs.shutdown()  # twice is harmless
 
 
-def test_logs_that_nobody_asked_for_stay_clean(tmp_path):
+def test_unused_logs_after_a_restart_keep_their_files_unchanged(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     broker.append(count=3)
@@ -72,7 +72,7 @@ def test_logs_that_nobody_asked_for_stay_clean(tmp_path):
     assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == files
 
 
-def test_log_that_two_threads_open_at_once_is_opened_once(tmp_path, monkeypatch):
+def test_log_opened_by_two_threads_at_once_is_loaded_once(tmp_path, monkeypatch):
     """A coordinator reads its partition in a thread while the cleaner has the owner open it. Two objects of one log
     would not know of each other's appends and replaced segments."""
     broker = started(tmp_path)
@@ -100,7 +100,7 @@ def test_log_that_two_threads_open_at_once_is_opened_once(tmp_path, monkeypatch)
     again.logs.shutdown()
 
 
-def test_after_a_crash_the_logs_are_recovered_with_progress(tmp_path, caplog):
+def test_start_after_a_crash_recovers_all_logs_and_reports_progress(tmp_path, caplog):
     broker = started(tmp_path / "a")
     broker.create("orders", 3)
     for partition in range(3):
@@ -118,7 +118,7 @@ def test_after_a_crash_the_logs_are_recovered_with_progress(tmp_path, caplog):
     broker.logs.shutdown()
 
 
-def test_a_shutdown_during_loading_leaves_a_crashed_directory_a_crashed_one(tmp_path):
+def test_shutdown_during_recovery_writes_no_clean_shutdown_marker(tmp_path):
     broker = started(tmp_path)
     broker.create("orders")
     broker.append()
@@ -133,7 +133,7 @@ def test_a_shutdown_during_loading_leaves_a_crashed_directory_a_crashed_one(tmp_
 
 
 @pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_broker_loses_nothing_wherever_its_last_batches_were_cut(tmp_path, stride):
+def test_recovery_of_a_log_cut_at_any_byte_keeps_whole_batches_and_producer_sequences(tmp_path, stride):
     broker = started(tmp_path / "a", properties={"log.index.interval.bytes": 0})
     broker.create("orders")
     sizes = []
@@ -159,8 +159,8 @@ def test_a_killed_broker_loses_nothing_wherever_its_last_batches_were_cut(tmp_pa
     broker.logs.shutdown()
 
 
-def test_a_crash_right_after_each_step_of_a_topics_life_is_survived(tmp_path):
-    """Kill points between registry, directories and checkpoints."""
+def test_start_after_a_crash_at_each_step_of_topic_creation_and_deletion_is_consistent(tmp_path):
+    """The steps between changes of the registry, the directories and the checkpoints."""
     broker = started(tmp_path / "a")
     steps = [
         lambda: broker.topics.create("orders", 2),
@@ -192,8 +192,8 @@ def test_a_crash_right_after_each_step_of_a_topics_life_is_survived(tmp_path):
         again.logs.shutdown()
 
 
-def test_a_new_topic_of_an_old_name_does_not_inherit_its_offsets(tmp_path):
-    """The log start offset of the old one, above the end of the new one, would wipe the new one after a crash."""
+def test_recreated_topic_after_a_crash_does_not_inherit_the_log_start_offset(tmp_path):
+    """The old log start offset is above the new log end, so recovery would delete all records of the new topic."""
     broker = started(tmp_path / "a")
     topic = broker.create("orders")
     broker.append(count=9)
@@ -208,7 +208,7 @@ def test_a_new_topic_of_an_old_name_does_not_inherit_its_offsets(tmp_path):
     assert offsets_of(again) == (0, 2)
 
 
-def test_a_late_checkpoint_does_not_bring_old_offsets_back(tmp_path):
+def test_delayed_checkpoint_after_topic_recreation_omits_the_deleted_topics_offsets(tmp_path):
     waiting: list = []
     broker = started(tmp_path, options={"run_blocking": waiting.append})
     topic = broker.create("orders")
@@ -224,7 +224,7 @@ def test_a_late_checkpoint_does_not_bring_old_offsets_back(tmp_path):
     assert read_offset_checkpoint(tmp_path / RECOVERY) == {}
 
 
-def test_a_directory_of_a_real_kafka_is_served(golden_copy, golden, caplog):
+def test_kafka_log_directory_after_a_clean_shutdown_is_served_unchanged(golden_copy, golden, caplog):
     directory = golden_copy()
     with caplog.at_level(logging.WARNING):
         broker = started(directory)
@@ -245,7 +245,7 @@ def test_a_directory_of_a_real_kafka_is_served(golden_copy, golden, caplog):
         assert (directory / path.relative_to(golden)).read_bytes() == path.read_bytes()
 
 
-def test_the_crashed_directory_of_a_real_kafka_is_recovered_to_what_kafka_recovered(golden_copy, golden):
+def test_kafka_log_directory_after_a_crash_is_recovered_to_the_same_log_end_offsets(golden_copy, golden):
     broker = started(golden_copy(crashed=True))
     found = {key: broker.log(*key).log_end_offset for key in broker.logs.partitions()}
     ends = read_offset_checkpoint(golden / RECOVERY)
@@ -255,7 +255,7 @@ def test_the_crashed_directory_of_a_real_kafka_is_recovered_to_what_kafka_recove
     broker.logs.shutdown()
 
 
-def test_topics_are_taken_in_again_when_the_registry_is_damaged(tmp_path, caplog):
+def test_start_with_a_damaged_topic_registry_restores_topics_from_partition_directories(tmp_path, caplog):
     broker = started(tmp_path)
     topic = broker.create("orders", 2, retention_ms=1)
     broker.append(count=3)
@@ -270,7 +270,7 @@ def test_topics_are_taken_in_again_when_the_registry_is_damaged(tmp_path, caplog
     again.logs.shutdown()
 
 
-def test_a_lost_topic_id_is_written_again(tmp_path):
+def test_start_with_a_missing_or_empty_partition_metadata_writes_the_topic_id_again(tmp_path):
     broker = started(tmp_path)
     topic = broker.create("orders", 2)
     broker.logs.shutdown()
@@ -282,7 +282,7 @@ def test_a_lost_topic_id_is_written_again(tmp_path):
     again.logs.shutdown()
 
 
-def test_what_is_not_a_live_partition_of_a_known_topic_is_left_alone_and_said_so(tmp_path, caplog):
+def test_start_leaves_stray_future_and_foreign_directories_and_logs_those_not_served(tmp_path, caplog):
     broker = started(tmp_path)
     broker.create("orders")
     broker.logs.shutdown()
@@ -303,7 +303,7 @@ def test_what_is_not_a_live_partition_of_a_known_topic_is_left_alone_and_said_so
     again.logs.shutdown()
 
 
-def test_a_partition_in_two_directories_is_offline_and_the_others_are_served(tmp_path):
+def test_start_with_a_partition_in_two_log_directories_keeps_only_that_partition_offline(tmp_path):
     broker = started(tmp_path / "a")
     broker.create("orders", 2)
     broker.logs.shutdown()
@@ -316,7 +316,7 @@ def test_a_partition_in_two_directories_is_offline_and_the_others_are_served(tmp
     again.logs.shutdown()
 
 
-def test_a_partition_that_may_not_be_read_is_offline_and_the_others_are_served(tmp_path, monkeypatch):
+def test_start_with_permission_denied_keeps_only_those_partitions_offline(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders", 3)
     broker.logs.shutdown()
@@ -340,7 +340,7 @@ def test_a_partition_that_may_not_be_read_is_offline_and_the_others_are_served(t
     again.logs.shutdown()
 
 
-def test_more_missing_partitions_than_a_start_creates_are_offline(tmp_path, monkeypatch):
+def test_missing_partitions_beyond_the_start_limit_are_offline(tmp_path, monkeypatch):
     monkeypatch.setattr(log_manager, "MAX_CREATED_AT_START", 2)
     broker = started(tmp_path)
     broker.topics.create("orders", 4)
@@ -351,7 +351,7 @@ def test_more_missing_partitions_than_a_start_creates_are_offline(tmp_path, monk
     again.logs.shutdown()
 
 
-def test_a_damaged_log_is_offline_alone_and_keeps_the_directory_from_counting_as_clean(tmp_path):
+def test_damaged_log_is_offline_and_shutdown_writes_no_clean_shutdown_marker(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     broker.append(count=3)
@@ -369,7 +369,7 @@ def test_a_damaged_log_is_offline_alone_and_keeps_the_directory_from_counting_as
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
-def test_many_partitions_load_without_being_opened(tmp_path, count):
+def test_start_with_many_partitions_opens_no_log_files(tmp_path, count):
     broker = started(tmp_path)
     broker.create("orders")
     broker.append(count=3)
@@ -395,8 +395,8 @@ def started_dirs(path):
     return [LogDirectory(path, "id")]
 
 
-def test_recovered_files_are_believed_by_the_loader(tmp_path):
-    """After recovery and a clean shutdown nothing is left to recover."""
+def test_recovered_log_after_a_clean_shutdown_needs_no_further_recovery(tmp_path):
+    """The loader accepts all files that recovery and a clean shutdown have written."""
     broker = started(tmp_path / "a")
     broker.create("orders")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""What the log manager does now and then: checkpoints, flushes, retention, files of idle logs."""
+"""Periodic tasks of the log manager: checkpoints, flushes, retention, and closing the files of idle logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog_spark.format.checkpoint import read_offset_checkpoint
 from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, refused, started
 
 
-def test_a_deleted_partition_goes_after_the_delay(tmp_path):
+def test_deleted_partition_is_removed_after_file_delete_delay(tmp_path):
     broker = started(tmp_path)
     topic = broker.create("orders", 2, file_delete_delay_ms=1000)
     broker.append()
@@ -54,7 +54,7 @@ def test_checkpoints_are_written_at_their_intervals(tmp_path):
     broker.logs.shutdown()
 
 
-def test_checkpoints_without_a_free_descriptor_are_written_at_the_next_interval(tmp_path, monkeypatch):
+def test_checkpoint_write_without_a_free_descriptor_is_retried_at_the_next_interval(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders")
     broker.append(count=3)
@@ -72,7 +72,7 @@ def test_checkpoints_without_a_free_descriptor_are_written_at_the_next_interval(
     broker.logs.shutdown()
 
 
-def test_retention_that_cannot_list_a_log_for_lack_of_descriptors_keeps_the_directory_online(tmp_path, monkeypatch):
+def test_retention_without_a_free_descriptor_keeps_the_directory_online(tmp_path, monkeypatch):
     broker = started(tmp_path, properties={"log.retention.check.interval.ms": 1000})
     broker.create("orders")
     broker.append()
@@ -125,7 +125,7 @@ def test_lowered_checkpoint_without_a_free_descriptor_is_refused_and_keeps_the_d
     broker.logs.shutdown()
 
 
-def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
+def test_checkpoint_keeps_entries_of_logs_that_are_not_open(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     for partition in range(2):
@@ -140,7 +140,7 @@ def test_a_checkpoint_keeps_what_it_said_of_logs_that_are_not_open(tmp_path):
     again.logs.shutdown()
 
 
-def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_written(tmp_path):
+def test_truncation_lowers_checkpoints_first_and_drops_older_pending_writes(tmp_path):
     waiting: list = []
     broker = started(tmp_path, options={"run_blocking": waiting.append})
     broker.create("orders", 2)
@@ -171,7 +171,7 @@ def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_writte
     again.logs.shutdown()
 
 
-def test_flush_ms_flushes_in_the_background(tmp_path):
+def test_log_with_flush_ms_is_flushed_in_the_background(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 1, flush_ms=500)
     broker.append(count=3)
@@ -183,7 +183,7 @@ def test_flush_ms_flushes_in_the_background(tmp_path):
     broker.logs.shutdown()
 
 
-def test_a_log_is_not_flushed_twice_at_once(tmp_path):
+def test_background_flush_of_a_log_is_not_started_while_another_one_runs(tmp_path):
     waiting: list = []
     broker = started(tmp_path, options={"run_blocking": waiting.append})
     broker.create("orders", 1, flush_ms=500)
@@ -201,7 +201,7 @@ def test_a_log_is_not_flushed_twice_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("reopened", [False, True])
-def test_retention_deletes_old_segments_also_of_logs_that_nobody_opened(tmp_path, reopened):
+def test_retention_deletes_old_segments_of_logs_that_are_not_open(tmp_path, reopened):
     broker = started(tmp_path)
     broker.create("orders", 1, retention_ms=86_400_000, file_delete_delay_ms=1000)
     broker.create("young", 1, retention_ms=86_400_000 * 9)
@@ -224,7 +224,7 @@ def test_retention_deletes_old_segments_also_of_logs_that_nobody_opened(tmp_path
     broker.logs.shutdown()
 
 
-def test_idle_logs_give_their_files_back(tmp_path):
+def test_idle_log_closes_its_files(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 4)
 
@@ -245,7 +245,7 @@ def test_idle_logs_give_their_files_back(tmp_path):
     broker.logs.shutdown()
 
 
-def test_a_log_whose_files_cannot_be_closed_keeps_no_checkpoint_from_being_written(tmp_path, monkeypatch):
+def test_checkpoints_are_written_although_the_files_of_an_idle_log_cannot_be_closed(tmp_path, monkeypatch):
     broker = started(tmp_path)
     broker.create("orders", 2)
     for partition in range(2):
@@ -263,7 +263,7 @@ def test_a_log_whose_files_cannot_be_closed_keeps_no_checkpoint_from_being_writt
     broker.logs.shutdown()
 
 
-def test_producers_expire(tmp_path):
+def test_idle_producers_expire_at_a_tick(tmp_path):
     broker = started(tmp_path, properties={"producer.id.expiration.ms": 1000})
     broker.create("orders")
     broker.append(producer_id=5, producer_epoch=0, base_sequence=0)
@@ -273,7 +273,7 @@ def test_producers_expire(tmp_path):
     broker.logs.shutdown()
 
 
-def test_new_overrides_reach_the_logs_that_are_open(tmp_path):
+def test_changed_topic_configs_apply_to_open_logs(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     broker.topics.set_configs("orders", {"retention.ms": "5"})
@@ -286,8 +286,8 @@ YEAR = 365 * 24 * 3_600_000
 
 
 @pytest.mark.parametrize("jumps", [(YEAR, -YEAR), (-3_600_000,), (-YEAR,)])
-def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
-    """Intervals and delays go by time that passes: Kafka schedules by System.nanoTime."""
+def test_log_manager_tasks_continue_after_the_wall_clock_jumps(tmp_path, jumps):
+    """Intervals and delays use the monotonic clock, like System.nanoTime in Kafka."""
     broker = started(tmp_path)
     broker.create("orders", 2, flush_ms=500, retention_ms=-1, file_delete_delay_ms=1000)
     broker.append(count=3)
@@ -309,7 +309,7 @@ def test_a_clock_that_jumps_stops_nothing(tmp_path, jumps):
     broker.logs.shutdown()
 
 
-def test_a_timestamp_in_the_future_that_holds_up_retention_is_reported_once(tmp_path, caplog):
+def test_retention_blocked_by_a_future_timestamp_is_logged_once(tmp_path, caplog):
     broker = started(tmp_path, properties={"log.message.timestamp.after.max.ms": str(2**62)})
     broker.create("orders", 1, retention_ms=1000)
     broker.append(timestamp=NOW + 900_000_000)

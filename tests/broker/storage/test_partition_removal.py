@@ -9,7 +9,7 @@ from kafkalog_broker.storage.scheduled_removals import ScheduledRemovals
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 
-def test_a_renamed_directory_is_one_to_delete(tmp_path):
+def test_renamed_partition_directory_is_recognised_as_deleted(tmp_path):
     (tmp_path / "orders-3").mkdir()
     renamed = rename_for_deletion(tmp_path / "orders-3", "orders", 3)
     assert not (tmp_path / "orders-3").exists()
@@ -17,7 +17,7 @@ def test_a_renamed_directory_is_one_to_delete(tmp_path):
     assert parse_partition_dir(renamed.name) == ("orders", 3, DirKind.DELETE)
 
 
-def test_a_long_topic_is_cut_so_that_the_name_fits(tmp_path):
+def test_long_topic_name_is_truncated_in_the_deleted_directory_name(tmp_path):
     (tmp_path / "long").mkdir()
     name = rename_for_deletion(tmp_path / "long", "t" * 249, 2147483647).name
     assert len(name) == 255
@@ -32,7 +32,7 @@ def removals_at_time_0() -> ScheduledRemovals:
     return ScheduledRemovals(SimpleNamespace(monotonic_ms=lambda: 0))  # type: ignore[arg-type]
 
 
-def test_nothing_is_removed_before_its_time(tmp_path):
+def test_scheduled_files_are_not_removed_before_the_delay(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").write_text("x")
     (tmp_path / "f").write_text("x")
@@ -49,7 +49,7 @@ def test_nothing_is_removed_before_its_time(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path, caplog):
+def test_file_that_cannot_be_removed_is_logged_once_and_others_are_removed(tmp_path, caplog):
     (tmp_path / "f").write_text("x")
     (tmp_path / "g").write_text("x")
     removals = removals_at_time_0()
@@ -61,8 +61,8 @@ def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path, caplog)
     assert [str(tmp_path / "f" / "below-a-file") in message for message in caplog.messages] == [True]
 
 
-def test_a_file_whose_rename_is_not_on_disk_is_removed_when_it_is(tmp_path, monkeypatch, caplog):
-    """After a power cut an older segment could otherwise come back without those behind it."""
+def test_renamed_file_is_removed_only_after_its_directory_is_synced(tmp_path, monkeypatch, caplog):
+    """Otherwise an older segment could reappear after a power cut without the later ones."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.log.deleted").write_text("x")
@@ -83,7 +83,7 @@ def test_a_file_whose_rename_is_not_on_disk_is_removed_when_it_is(tmp_path, monk
     assert not (tmp_path / "a" / "0.log.deleted").exists()
 
 
-def test_a_link_is_removed_and_not_what_it_points_to(tmp_path):
+def test_symbolic_link_is_removed_without_its_target(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     remove(tmp_path / "link")

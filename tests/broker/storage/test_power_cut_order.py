@@ -1,6 +1,6 @@
-"""What has to be on disk before what, so that a power cut leaves each log a prefix of what was acknowledged.
+"""The order of fsyncs that keeps each log a prefix of its acknowledged records after a power cut.
 
-The search in tests/crash_states tries whole workloads; these tests name the single rules.
+tests/crash_states searches the states of whole workloads; each test in this file checks a single rule.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_cleaning_syncs_the_directory_between_the_steps_of_a_replacement(tmp_pat
     log.close()
 
 
-def test_publish_of_several_pieces_makes_the_lowest_swap_only_when_the_others_are_on_disk(tmp_path):
+def test_swap_of_several_segments_renames_the_lowest_one_after_the_others_are_synced(tmp_path):
     pieces = [CleanedSegment(tmp_path, base, 4096) for base in (0, 5, 9)]
     for piece in pieces:
         piece.finish(NOW)
@@ -142,7 +142,7 @@ def segments_with_a_gap(directory):
     [(0, [0]), (3, [0]), (4, [0, 4, 6]), (None, [0, 4, 6])],
     ids=["above", "within", "below", "unknown"],
 )
-def test_recovery_drops_segments_behind_a_hole_above_the_recovery_point(tmp_path, contiguous_from, kept):
+def test_recovery_removes_segments_after_an_offset_gap_above_the_recovery_point(tmp_path, contiguous_from, kept):
     directory = segments_with_a_gap(tmp_path)
     loaded = load_log(request(directory, contiguous_from=contiguous_from))
     assert loaded.base_offsets == kept
@@ -150,14 +150,14 @@ def test_recovery_drops_segments_behind_a_hole_above_the_recovery_point(tmp_path
     assert sorted(int(path.stem) for path in directory.glob("*.log")) == kept
 
 
-def test_recovery_drops_everything_behind_an_empty_segment_above_the_recovery_point(tmp_path):
+def test_recovery_removes_segments_after_an_empty_segment_above_the_recovery_point(tmp_path):
     directory = segments_with_a_gap(tmp_path)
     os.truncate(directory / name(0, ".log"), 0)
     loaded = load_log(request(directory, contiguous_from=0))
     assert (loaded.base_offsets, loaded.log_end_offset) == ([0], 0)
 
 
-def test_recovery_keeps_segments_behind_a_gap_that_retention_left(tmp_path):
+def test_recovery_keeps_segments_after_an_offset_gap_left_by_retention(tmp_path):
     directory = segments_with_a_gap(tmp_path)
     (directory / name(2, ".log.deleted")).write_bytes(b"")
     loaded = load_log(request(directory, contiguous_from=0, is_compacted=False))
@@ -184,7 +184,7 @@ def test_recovery_trims_indexes_of_the_segment_that_ends_at_the_recovery_point(t
     assert (directory / name(1, suffix)).read_bytes() == whole
 
 
-def test_recovery_finds_the_epochs_of_deleted_records_that_came_back(tmp_path):
+def test_recovery_restores_leader_epochs_of_deleted_records_that_reappear(tmp_path):
     """The truncated leader epochs were on disk, the checkpoint of the log start offset was not."""
     directory = write_log(tmp_path / "orders-0", [records(0, leader_epoch=1)], [records(1, leader_epoch=3), records(2)])
     write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [(3, 2)])
@@ -192,7 +192,7 @@ def test_recovery_finds_the_epochs_of_deleted_records_that_came_back(tmp_path):
     assert (loaded.log_start_offset, loaded.epochs.entries) == (0, ((1, 0), (3, 1)))
 
 
-def test_recovery_removes_segments_behind_a_cut_before_it_cuts(tmp_path):
+def test_recovery_removes_later_segments_before_it_truncates_a_segment(tmp_path):
     directory = write_log(tmp_path / "orders-0", [records(0), records(1)], [records(2)])
     os.truncate(directory / name(0, ".log"), os.stat(directory / name(0, ".log")).st_size - 1)
     seen = []

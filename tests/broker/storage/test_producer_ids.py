@@ -1,4 +1,4 @@
-"""Producer ids are never given twice, whatever happens in between."""
+"""Assignment of producer IDs: no ID is assigned twice, even after crashes and with damaged files."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from tests.golden_data import GOLDEN
 from tests.log.helpers.batch_builder import V2Record, batch
 
 
-def test_ids_count_up_from_0(tmp_path: Path) -> None:
+def test_producer_ids_are_assigned_from_0_upwards(tmp_path: Path) -> None:
     ids = ProducerIds([tmp_path])
     assert [ids.next() for _ in range(BLOCK + 2)] == list(range(BLOCK + 2))
 
 
-def test_a_block_is_on_disk_before_its_first_id_is_given(tmp_path: Path) -> None:
+def test_producer_id_block_is_on_disk_before_its_first_id_is_assigned(tmp_path: Path) -> None:
     ids = ProducerIds([tmp_path])
     assert not (tmp_path / FILE).exists()
     ids.next()
     assert (tmp_path / FILE).read_text() == f"0\n{BLOCK}\n"
 
 
-def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
+def test_producer_ids_after_a_restart_begin_after_the_reserved_block(tmp_path: Path) -> None:
     given = ProducerIds([tmp_path]).next()
     assert ProducerIds([tmp_path]).next() == BLOCK > given
 
 
-def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
+def test_producer_ids_begin_above_those_assigned_by_kafka(tmp_path: Path) -> None:
     golden = tmp_path / "data"
     shutil.copytree(GOLDEN / "kafka-4.3.0" / "data", golden)
     known = [entry.producer_id for path in golden.glob("*/*.snapshot") for entry in read_producer_snapshot(path)]
@@ -54,7 +54,9 @@ def test_ids_begin_above_those_that_a_real_kafka_gave(tmp_path: Path) -> None:
     assert ProducerIds([golden]).next() % BLOCK == 0
 
 
-def test_a_damaged_snapshot_shows_that_ids_are_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_producer_snapshot_counts_as_producer_ids_in_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / f"{5:020d}.snapshot").write_bytes(b"damaged")
     assert ProducerIds([tmp_path]).next() >= ID_GAP
@@ -62,7 +64,7 @@ def test_a_damaged_snapshot_shows_that_ids_are_in_use(tmp_path: Path, caplog: py
 
 
 @pytest.mark.parametrize("name", [f"orders-0/{5:020d}.snapshot", f"__cluster_metadata-0/{0:020d}.log"])
-def test_ids_are_not_given_out_while_those_in_use_cannot_be_read(
+def test_producer_ids_are_not_assigned_while_ids_in_use_cannot_be_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / name
@@ -81,7 +83,7 @@ def test_ids_are_not_given_out_while_those_in_use_cannot_be_read(
     assert not (tmp_path / FILE).exists()
 
 
-def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
+def test_producer_id_block_is_the_highest_of_all_log_directories(tmp_path: Path) -> None:
     one, two = tmp_path / "1", tmp_path / "2"
     one.mkdir()
     two.mkdir()
@@ -90,7 +92,7 @@ def test_the_largest_number_of_all_directories_counts(tmp_path: Path) -> None:
     assert ProducerIds([two]).next() == 2 * BLOCK
 
 
-def test_missing_directory_does_not_matter_while_another_exists(tmp_path: Path) -> None:
+def test_producer_ids_with_one_missing_log_directory_are_read_from_another(tmp_path: Path) -> None:
     ids = ProducerIds([tmp_path / "gone", tmp_path])
     assert ids.next() == 0
     with pytest.raises(FileNotFoundError):
@@ -98,7 +100,7 @@ def test_missing_directory_does_not_matter_while_another_exists(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "0\n", "1\n5\n", "0\nx\n", "0\n5", "0\n-5\n"])
-def test_ids_after_a_damaged_file_begin_above_the_gap(
+def test_producer_ids_after_a_damaged_file_begin_above_the_safety_gap(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text(text)
@@ -109,7 +111,7 @@ def test_ids_after_a_damaged_file_begin_above_the_gap(
     assert f"{tmp_path / FILE}: expected a line with version 0 and one with a producer ID" in caplog.text
 
 
-def test_a_damaged_file_does_not_count_beside_a_whole_one(tmp_path: Path) -> None:
+def test_damaged_producer_id_file_is_ignored_if_another_one_is_valid(tmp_path: Path) -> None:
     one, two = tmp_path / "1", tmp_path / "2"
     for directory in (one, two):
         directory.mkdir()
@@ -118,8 +120,8 @@ def test_a_damaged_file_does_not_count_beside_a_whole_one(tmp_path: Path) -> Non
     assert ProducerIds([one, two]).next() == BLOCK
 
 
-def test_ids_that_somebody_else_has_given_out_are_not_given_again(tmp_path):
-    """A mirror's: the whole block is left to whoever gave it out, and that survives a crash."""
+def test_producer_ids_assigned_by_another_cluster_are_not_assigned_again(tmp_path):
+    """Mirrored batches contain such IDs. Their whole block is skipped, even after a crash."""
     ids = ProducerIds([tmp_path])
     assert not ids.may_allocate(-1)
     assert ids.may_allocate(4321)
@@ -131,8 +133,8 @@ def test_ids_that_somebody_else_has_given_out_are_not_given_again(tmp_path):
     assert again.next() == 6000
 
 
-def test_an_id_that_a_client_invented_is_left_alone(tmp_path):
-    """As Kafka does, whose controller counts ids: it accepts a batch with any."""
+def test_producer_id_invented_by_a_client_does_not_change_assignment(tmp_path):
+    """Kafka accepts a batch with any ID too: only its controller counts assigned IDs."""
     log = tmp_path / "orders-0"
     log.mkdir()
     entry = ProducerEntry(2**63 - 1, 0, 0, 0, 0, 0, -1, NO_TRANSACTION)
@@ -146,13 +148,13 @@ def test_an_id_that_a_client_invented_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("invented", [MAX_CLUSTER_ID - 1, MAX_CLUSTER_ID])
-def test_the_largest_id_that_is_believed_is_far_from_the_last_there_is(tmp_path, invented):
+def test_producer_id_counts_as_assigned_only_below_the_credible_maximum(tmp_path, invented):
     ProducerIds([tmp_path]).stay_above(largest_cluster_id([invented, 7]))
     assert ProducerIds([tmp_path]).next() == (2000 if invented == MAX_CLUSTER_ID else (invented // BLOCK + 2) * BLOCK)
 
 
-def test_a_number_that_cannot_have_been_reached_is_left_out(tmp_path, caplog):
-    """What an earlier version wrote for an invented id."""
+def test_producer_id_file_with_an_implausible_id_is_ignored(tmp_path, caplog):
+    """An earlier version of the broker wrote such a file after a batch with an invented ID."""
     (tmp_path / FILE).write_text("0\n9223372036854777000\n")
     log = tmp_path / "orders-0"
     log.mkdir()
@@ -167,8 +169,8 @@ def metadata_batch(offset: int, *values: bytes, attributes: int = 0) -> bytes:
     return batch(offset, [V2Record(i, 0, None, value) for i, value in enumerate(values)], attributes=attributes)
 
 
-def test_kafkas_metadata_log_says_how_far_its_ids_have_come(tmp_path, caplog):
-    """The snapshot, and the log that goes on from it; what comes after damage is not known."""
+def test_producer_ids_begin_above_those_of_kafkas_metadata_log(tmp_path, caplog):
+    """IDs come from the metadata snapshot and the log after it, up to the first damaged batch."""
     log = tmp_path / "__cluster_metadata-0"
     log.mkdir()
 
@@ -182,7 +184,7 @@ def test_kafkas_metadata_log_says_how_far_its_ids_have_come(tmp_path, caplog):
     assert "producer IDs after the damage" in caplog.text
 
 
-def test_a_directory_with_a_batch_of_an_invented_id_gives_ids_to_producers(tmp_path):
+def test_producer_ids_are_assigned_with_a_batch_of_an_invented_id_in_the_log(tmp_path):
     records = batch(0, [V2Record(0, 0, b"k", b"v")], producer_id=2**63 - 1, producer_epoch=0, base_sequence=0)
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout=i32Timedelta.parse(timedelta(minutes=1)))
     with RunningBroker(tmp_path / "data") as broker:
@@ -200,8 +202,8 @@ def test_a_directory_with_a_batch_of_an_invented_id_gives_ids_to_producers(tmp_p
             broker.stop()
 
 
-def test_a_record_that_kafka_wrote():
-    """By Kafka 4.3.0, whose broker had given out 1,178 ids."""
+def test_producer_ids_record_of_kafka_is_decoded():
+    """The record is from Kafka 4.3.0, whose broker had assigned 1,178 IDs."""
     value = bytes.fromhex("010f0000000001000000000000001200000000000007d000")
     assert next_producer_id(value) == 2000
     assert next_producer_id(value[:-2]) is None

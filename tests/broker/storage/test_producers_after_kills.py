@@ -1,4 +1,4 @@
-"""An idempotent producer goes on after a kill at any step of rolls and deletions, and what it repeats is recognised."""
+"""Idempotent producers after a kill at any step of rolls and deletions: they continue, and retries are duplicates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sent(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """A copy of the files as they were at a moment, and what was known then."""
+    """Copy of the log at the time of a kill, with the batches acknowledged and the checkpoints written until then."""
 
     place: Path
     sent: dict[int, Sent]
@@ -34,8 +34,8 @@ class Killed(NamedTuple):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 30))])
-def test_a_kill_at_any_step_ends_no_producer(seed, tmp_path):
-    """Recovery points and log start offsets are those of any earlier checkpoint."""
+def test_idempotent_producer_continues_after_a_kill_at_any_step_of_roll_and_deletion(seed, tmp_path):
+    """The recovery starts from the recovery point and log start offset of a random earlier checkpoint."""
     chance = random.Random(seed)
     log, now = new_log(tmp_path / "live", **SETTINGS), NOW
     copies: list[Killed] = []

@@ -1,4 +1,4 @@
-"""Several log directories: where partitions go, and what a directory that fails takes with it."""
+"""Several log directories: placement of new partitions, and the effects of a failed directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.storage.helpers.managed_logs import (
 )
 
 
-def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):
+def test_new_partition_is_created_in_the_log_directory_with_the_fewest_and_found_after_a_restart(tmp_path):
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 5)
     for partition in range(5):
@@ -31,7 +31,7 @@ def test_partitions_go_where_the_fewest_are_and_are_found_there_again(tmp_path):
     again.logs.shutdown()
 
 
-def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, caplog):
+def test_failed_log_directory_takes_only_its_partitions_offline(tmp_path, caplog):
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 4)
     log = broker.log()
@@ -55,7 +55,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, capl
     assert (tmp_path / "b" / MARKER).exists()
 
 
-def test_a_directory_that_fails_for_the_registry_takes_its_logs_offline(tmp_path):
+def test_registry_write_error_takes_the_logs_of_its_directory_offline(tmp_path):
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 2)
     woken = []
@@ -68,7 +68,7 @@ def test_a_directory_that_fails_for_the_registry_takes_its_logs_offline(tmp_path
     broker.logs.shutdown()
 
 
-def test_a_partition_directory_that_somebody_removed_is_offline_alone(tmp_path):
+def test_partition_directory_removed_externally_takes_only_that_partition_offline(tmp_path):
     broker = started(tmp_path)
     broker.create("orders", 2)
     broker.logs.shutdown()
@@ -79,7 +79,7 @@ def test_a_partition_directory_that_somebody_removed_is_offline_alone(tmp_path):
     again.logs.shutdown()
 
 
-def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(tmp_path):
+def test_partition_of_an_offline_log_directory_is_not_created_in_another(tmp_path):
     broker = started(tmp_path / "a", tmp_path / "b")
     topic = broker.create("orders", 2)
     broker.append(partition=0, count=5)
@@ -99,7 +99,7 @@ def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(tmp_path
     back.logs.shutdown()
 
 
-def test_a_topic_deleted_while_a_directory_was_offline_goes_when_it_is_back(tmp_path):
+def test_topic_deleted_while_a_log_directory_is_offline_is_removed_when_it_returns(tmp_path):
     broker = started(tmp_path / "a", tmp_path / "b")
     broker.create("orders", 2)
     broker.logs.shutdown()
@@ -117,7 +117,7 @@ def test_a_topic_deleted_while_a_directory_was_offline_goes_when_it_is_back(tmp_
     back.logs.shutdown()
 
 
-def test_without_a_directory_that_takes_partitions_nothing_is_created(tmp_path):
+def test_partition_creation_without_a_working_log_directory_fails(tmp_path):
     broker = started(tmp_path)
     (tmp_path / "orders-0").write_text("in the way")
     topic = broker.topics.create("orders", 1)
@@ -125,14 +125,14 @@ def test_without_a_directory_that_takes_partitions_nothing_is_created(tmp_path):
     broker.logs.shutdown()
 
 
-def test_a_cordoned_directory_gets_no_new_partitions(tmp_path):
+def test_cordoned_log_directory_gets_no_new_partitions(tmp_path):
     broker = started(tmp_path / "a", tmp_path / "b", properties={"cordoned.log.dirs": str(tmp_path / "a")})
     broker.create("orders", 3)
     assert len(list((tmp_path / "b").glob("orders-*"))) == 3
     broker.logs.shutdown()
 
 
-def test_a_new_partition_goes_where_the_fewest_are_planned(tmp_path):
+def test_next_log_dir_is_the_online_one_with_the_fewest_partitions(tmp_path):
     logs = started(tmp_path / "a", tmp_path / "b", tmp_path / "c").logs
     a, b, c = logs.dirs.all
     assert logs.next_log_dir() is a

@@ -1,4 +1,4 @@
-"""A start that lacks file descriptors ends, and takes nothing for damaged or lost."""
+"""Start and shutdown without free file descriptors: no file counts as damaged or lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.storage.helpers.managed_logs import content, killed, started
 
 @contextlib.contextmanager
 def no_descriptor_for(name: str) -> Iterator[None]:
-    """While it lasts, files of that name cannot be opened."""
+    """Make every open of a file with this name fail with EMFILE."""
     open_file = os.open
 
     def refuse(path: str | Path, *arguments: int, **named: int) -> int:
@@ -34,7 +34,7 @@ def no_descriptor_for(name: str) -> Iterator[None]:
 
 @pytest.fixture
 def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
-    """Log directories that a start has opened, whether it succeeded or not."""
+    """Log directories opened by all starts, including failed ones."""
     found: list[LogDirectories] = []
 
     def open_log_dirs(*arguments: object) -> LogDirectories:
@@ -52,7 +52,7 @@ def opened_dirs(monkeypatch: pytest.MonkeyPatch) -> list[LogDirectories]:
         f"{0:020d}.log",
     ],
 )  # fmt: skip
-def test_a_start_without_descriptors_ends_and_leaves_the_directories_as_they_are(
+def test_start_without_file_descriptors_fails_and_leaves_log_directories_unchanged(
     tmp_path: Path, name: str, opened_dirs: list[LogDirectories]
 ) -> None:
     running = started(tmp_path / "a", tmp_path / "b")
@@ -74,7 +74,7 @@ def test_a_start_without_descriptors_ends_and_leaves_the_directories_as_they_are
     again.logs.shutdown()
 
 
-def test_a_shutdown_without_descriptors_leaves_no_marker_and_closes_the_directories(tmp_path: Path) -> None:
+def test_shutdown_without_file_descriptors_writes_no_marker_and_closes_log_directories(tmp_path: Path) -> None:
     running = started(tmp_path)
     running.create("orders")
     running.append()

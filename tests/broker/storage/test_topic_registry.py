@@ -31,7 +31,7 @@ def refused(code, call, *args):
     return str(caught.value)
 
 
-def test_every_change_is_there_after_a_crash(tmp_path):
+def test_topic_registry_after_a_crash_has_every_change(tmp_path):
     topics = registry(tmp_path)
     created = topics.create("orders", 3, {"retention.ms": "1000"})
     assert registry(tmp_path).get("orders") == created
@@ -47,7 +47,7 @@ def test_every_change_is_there_after_a_crash(tmp_path):
     assert registry(tmp_path).deleted == frozenset()
 
 
-def test_topics_are_found_by_name_and_by_id(tmp_path):
+def test_topic_registry_finds_topics_by_name_and_id(tmp_path):
     topics = registry(tmp_path)
     a, b = topics.create("a", 1), topics.create("b", 1)
     assert topics.by_id(a.id) is a
@@ -59,7 +59,7 @@ def test_topics_are_found_by_name_and_by_id(tmp_path):
     assert topics.create("a", 1).id != a.id
 
 
-def test_a_reader_keeps_the_topics_it_looked_at(tmp_path):
+def test_topic_registry_snapshot_is_unaffected_by_later_changes(tmp_path):
     topics = registry(tmp_path)
     topics.create("a", 1)
     seen = topics.topics
@@ -68,11 +68,11 @@ def test_a_reader_keeps_the_topics_it_looked_at(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250, "a\n"])
-def test_a_name_that_no_topic_can_have_is_refused(tmp_path, name):
+def test_create_topic_with_an_invalid_name_is_refused(tmp_path, name):
     assert "Topic name is invalid" in refused("invalid_topic_exception", registry(tmp_path).create, name, 1)
 
 
-def test_what_cannot_be_created_is_refused_and_changes_nothing(tmp_path):
+def test_invalid_topic_creation_is_refused_and_changes_nothing(tmp_path):
     topics = registry(tmp_path)
     topics.create("a.b", 1)
     before = (tmp_path / TOPICS_FILE).read_bytes()
@@ -86,7 +86,7 @@ def test_what_cannot_be_created_is_refused_and_changes_nothing(tmp_path):
     assert (tmp_path / TOPICS_FILE).read_bytes() == before
 
 
-def test_a_failed_directory_goes_offline_and_forgets_no_topic(tmp_path):
+def test_registry_write_error_takes_the_directory_offline_and_keeps_all_topics(tmp_path):
     topics = registry(tmp_path / "a", tmp_path / "b")
     topics.create("one", 1)
     block_writing_aside(tmp_path / "a" / TOPICS_FILE)
@@ -96,7 +96,7 @@ def test_a_failed_directory_goes_offline_and_forgets_no_topic(tmp_path):
     assert set(registry(tmp_path / "b").topics) == {"one", "two"}
 
 
-def test_a_change_that_no_directory_takes_is_not_made(tmp_path):
+def test_registry_change_that_no_log_directory_can_store_is_not_applied(tmp_path):
     topics = registry(tmp_path)
     topics.create("one", 1)
     block_writing_aside(tmp_path / TOPICS_FILE)
@@ -104,7 +104,7 @@ def test_a_change_that_no_directory_takes_is_not_made(tmp_path):
     assert set(topics.topics) == {"one"}
 
 
-def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path, caplog):
+def test_damaged_registry_file_is_renamed_with_a_warning(tmp_path, caplog):
     registry(tmp_path).create("one", 1)
     whole = (tmp_path / TOPICS_FILE).read_bytes()
     (tmp_path / TOPICS_FILE).write_bytes(whole[:-9])
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_set_aside_with_a_warning(tmp_path, caplog):
     assert (tmp_path / (TOPICS_FILE + ".damaged")).read_bytes() == whole[:-9]
 
 
-def test_the_other_directorys_copy_stands_in_for_a_damaged_one(tmp_path):
+def test_damaged_registry_file_is_replaced_by_the_copy_of_another_log_directory(tmp_path):
     registry(tmp_path / "a", tmp_path / "b").create("one", 1)
     (tmp_path / "a" / TOPICS_FILE).write_bytes(b"")
     topics = registry(tmp_path / "a", tmp_path / "b")
@@ -123,7 +123,7 @@ def test_the_other_directorys_copy_stands_in_for_a_damaged_one(tmp_path):
     assert "one" in topics
 
 
-def test_the_file_of_a_later_release_stops_the_broker(tmp_path):
+def test_registry_file_of_a_later_version_fails_the_start(tmp_path):
     (tmp_path / TOPICS_FILE).write_text('{"version": 1}')
     with pytest.raises(UnsupportedFormat, match="version 1") as caught:
         registry(tmp_path)
@@ -140,11 +140,11 @@ STATE = RegistryState(
 )
 
 
-def test_what_is_written_is_parsed():
+def test_registry_state_is_parsed_as_written():
     assert parse_registry(format_registry(STATE)) == STATE
 
 
-def test_a_file_cut_at_any_byte_is_damage():
+def test_registry_file_truncated_at_any_byte_is_damaged():
     data = format_registry(STATE)
     for size in range(len(data) - 1):  # the last byte is a line break
         with pytest.raises(CorruptFile):
@@ -171,13 +171,13 @@ def test_a_file_cut_at_any_byte_is_damage():
         {"version": None},
     ],
 )
-def test_nonsense_is_damage(change):
+def test_registry_file_with_invalid_values_is_damaged(change):
     content = json.loads(format_registry(STATE)) | change
     with pytest.raises(CorruptFile):
         parse_registry(json.dumps(content).encode())
 
 
-def test_remaining_topic_still_collides_in_metrics_after_the_other_is_deleted(tmp_path):
+def test_topic_name_collision_in_metrics_remains_after_one_of_two_topics_is_deleted(tmp_path):
     topics = registry(tmp_path)
     topics.register_found([Topic("a.b", uuid.uuid4(), 1), Topic("a_b", uuid.uuid4(), 1), Topic("c.d", uuid.uuid4(), 1)])
     topics.delete_all(["a_b"])
@@ -203,20 +203,20 @@ def test_topic_registry_without_a_free_descriptor_refuses_the_change_and_keeps_t
     assert set(registry(tmp_path).topics) == {"one", "three"}
 
 
-def test_a_file_of_more_partitions_than_are_served_is_damaged():
-    """The partitions of a topic become paths and objects: a number in a file must not take the memory for 2^31."""
+def test_registry_file_above_the_partition_limit_is_damaged():
+    """Each partition becomes a path and an object, so a count of 2^31 in a file would exhaust the memory."""
     many = [Topic(name, uuid.uuid4(), MAX_PARTITIONS // 2 + 1) for name in ("a", "b")]
     with pytest.raises(CorruptFile, match=rf"the topics have {MAX_PARTITIONS + 2} partitions"):
         parse_registry(format_registry(RegistryState(1, {topic.name: topic for topic in many})))
 
 
-def test_a_topic_with_more_partitions_than_are_served_is_refused(tmp_path):
+def test_create_topic_above_the_partition_limit_is_refused(tmp_path):
     topics = registry(tmp_path)
     topics.create("a", MAX_PARTITIONS)
     refused("invalid_partitions", topics.create, "b", 1)
     assert set(topics.topics) == set(registry(tmp_path).topics) == {"a"}
 
 
-def test_json_that_is_nested_too_deep_is_a_damaged_file():
+def test_registry_file_with_too_deeply_nested_json_is_damaged():
     with pytest.raises(CorruptFile, match="the file is not JSON"):
         parse_registry(b"[" * 100_000)

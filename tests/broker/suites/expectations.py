@@ -1,4 +1,4 @@
-"""What is expected of every test of a suite, and what is told when it comes otherwise.
+"""Expected outcomes of the tests of a suite, and the differences from the actual ones.
 
 One file a suite, expected/<suite>.toml: a table `reasons` (a name and a sentence), and a table `tests` with "passed",
 "failed: <reason>" or "skipped: <reason>" for each test.
@@ -34,7 +34,7 @@ class Expectations:
 
 
 def load(suite: str) -> Expectations:
-    """What is expected of a suite. Raises BadExpectations."""
+    """Load the expectations of a suite. Raises BadExpectations."""
     path = EXPECTED / f"{suite}.toml"
     if not path.exists():
         return Expectations({}, {})
@@ -60,9 +60,9 @@ def parse(text: str, file: str) -> Expectations:
 
 
 def differences(expected: Expectations, outcomes: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """One line for each test that did not do what was expected, is not in the list, or was not run.
+    """Return a line for each test whose outcome differs from the list, that is not in the list, or that was not run.
 
-    `outcomes`: a test's name to its `outcome` and `why` (the last line of what it said).
+    outcomes: each test's name and its `outcome` and `why` (the last line of its output).
     """
     lines = []
     for test, ran in outcomes.items():
@@ -76,9 +76,10 @@ def differences(expected: Expectations, outcomes: Mapping[str, Mapping[str, str]
 
 
 def dump(expected: Expectations, outcomes: Mapping[str, Mapping[str, str]], *, keep: bool = False) -> str:
-    """The file's text for these outcomes. Reasons that still fit are kept; TODO stands where one has to be given.
+    """Return the file's text for these outcomes.
 
-    keep: also what is expected of tests that were not run.
+    Reasons that still apply are kept; TODO marks missing ones. keep: also keep the expectations of tests that were not
+    run.
     """
     tests = {}
     if keep:

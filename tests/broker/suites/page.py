@@ -1,4 +1,4 @@
-"""tests/broker/suites/README.md, made from the lists of what is expected."""
+"""Generator of tests/broker/suites/README.md from the lists of expected outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run suites against the broker and hold them to the lists of what is expected.
+"""Run client suites against the broker and compare their outcomes with the expected ones.
 
     python -m tests.broker.suites.run [SUITE...] [-k WORDS] [--update]
 

@@ -21,7 +21,7 @@ def ran(outcome: str, why: str = "because") -> dict[str, str]:
     return {"outcome": outcome, "why": why}
 
 
-def test_a_list_says_what_is_expected_of_each_test() -> None:
+def test_list_has_the_expected_outcome_of_each_test() -> None:
     expected = parse(TEXT, "x.toml")
     assert expected.tests == {
         "a.py::one": ("passed", None),
@@ -41,12 +41,12 @@ def test_a_list_says_what_is_expected_of_each_test() -> None:
         ("[tests]", 'other = "Nobody says so."\n[tests]', "no test has the reasons \\['other'\\]"),
     ],
 )
-def test_a_list_that_contradicts_itself_is_refused(was: str, becomes: str, told: str) -> None:
+def test_contradictory_list_is_refused(was: str, becomes: str, told: str) -> None:
     with pytest.raises(BadExpectations, match=told):
         parse(TEXT.replace(was, becomes), "x.toml")
 
 
-def test_every_difference_is_told() -> None:
+def test_every_difference_is_reported() -> None:
     expected = parse(TEXT, "x.toml")
     outcomes = {"a.py::one": ran("failed"), "a.py::two[xä]": ran("failed"), "c.py::new": ran("passed", "")}
     assert differences(expected, outcomes) == [
@@ -56,7 +56,7 @@ def test_every_difference_is_told() -> None:
     ]
 
 
-def test_a_list_is_written_anew_with_its_reasons() -> None:
+def test_dumped_list_keeps_its_reasons() -> None:
     expected = parse(TEXT, "x.toml")
     outcomes = {"a.py::one": ran("passed"), "a.py::two[xä]": ran("failed"), "b.py::three": ran("skipped")}
     assert parse(dump(expected, outcomes), "x.toml") == expected
@@ -72,5 +72,5 @@ def test_every_suite_has_a_list_in_which_most_tests_pass(suite: str) -> None:
     assert counts["passed"] > counts["failed"] + counts["skipped"]
 
 
-def test_the_page_is_made_from_the_lists() -> None:
+def test_page_equals_the_text_made_from_the_lists() -> None:
     assert page.PATH.read_text(encoding="utf-8") == page.text()

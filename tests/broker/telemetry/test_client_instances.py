@@ -14,7 +14,8 @@ import pytest
 
 from kafkalog_broker.admin import client_metrics_changes
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.telemetry import client_instances
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from tests.broker.api.helpers.admin_scenario import CLIENT_METRICS, SET, change, incremental
@@ -80,7 +81,7 @@ def test_instance_beyond_the_limit_of_a_connection_replaces_the_first(world: Wor
     assert len(world.instances._of_connection[id(connection)]) == client_instances.MAX_INSTANCES_OF_CONNECTION
 
 
-def test_attributes_of_an_instance_are_cut(world: World) -> None:
+def test_attributes_of_an_instance_are_truncated(world: World) -> None:
     long = "x" * 32_000
     found = world.get(2, ConnectionInfo(software_name=long, software_version=long), client_id=long)
     assert max(map(len, found.attributes.values())) == client_instances.MAX_ATTRIBUTE

@@ -1,4 +1,4 @@
-"""Which faults there can be, and to which requests they happen."""
+"""Injected faults: their validation, and the requests that they affect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_impossible_fault_raises_with_the_reason(asked: dict[str, Any], said: st
         Faults(cast(Broker, None)).add(asked)
 
 
-def test_a_fault_lets_some_through_meets_some_and_is_over() -> None:
+def test_fault_skips_some_requests_and_ends_after_its_number_of_times() -> None:
     faults = Faults(cast(Broker, None))
     number = faults.add({"api": "produce", "drop": "before", "skip": 1, "times": 2, "client_id": "c"})
     assert faults.waiting(1, "c") == faults.waiting(0, "other") == []
@@ -53,7 +53,7 @@ def test_a_fault_lets_some_through_meets_some_and_is_over() -> None:
 
 
 class Scheduled:
-    """A Scheduler whose timers run when they are told to."""
+    """A Scheduler whose timers are run by the test."""
 
     def __init__(self) -> None:
         self.timers: list[list[Any]] = []
@@ -70,7 +70,7 @@ class Scheduled:
         return Handle()
 
 
-def test_timers_follow_a_clock_that_is_moved() -> None:
+def test_timers_follow_a_manually_advanced_clock() -> None:
     real = ManualClock()
     clock, scheduled, ran = MovedClock(real), Scheduled(), list[str]()
     timers = MovedTimers(clock, scheduled)
@@ -100,8 +100,8 @@ def topics_of(broker: RunningBroker, *names: str) -> dict[str, int]:
     return {topic.name: int(topic.error_code) for topic in broker.ask(request).topics}
 
 
-def test_errors_of_whole_requests_and_of_single_topics() -> None:
-    """One broker for all: what is answered, and what has happened."""
+def test_error_fault_affects_whole_requests_or_single_topics() -> None:
+    """One broker serves all cases, to save time."""
     with running_broker(topics={"a": 1, "b": 1}) as broker:
         faults = broker.faults
         faults.add(api="Metadata", topic="a", error=ErrorCode.leader_not_available)

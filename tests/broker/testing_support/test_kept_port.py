@@ -1,4 +1,4 @@
-"""A port that is kept for a broker: it can listen there, and nobody is given it meanwhile."""
+"""A port reserved for a broker: the broker can listen on it, and no other process gets it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Owner:
 
 
 def is_free(port: int) -> bool:
-    """Whether somebody who does not share it can have it."""
+    """Return whether a socket without SO_REUSEPORT can bind the port."""
     with socket.socket() as probe:
         try:
             probe.bind((HOST, port))
@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
         return True
 
 
-def test_a_server_listens_where_nobody_else_is_let() -> None:
+def test_only_the_owner_can_listen_on_a_kept_port() -> None:
     owner = Owner()
     port = kept_port(owner)
     for _ in range(2):  # a start, and one after a crash
@@ -43,7 +43,7 @@ def test_a_server_listens_where_nobody_else_is_let() -> None:
     assert is_free(port)
 
 
-def test_a_broker_that_was_killed_keeps_its_port(tmp_path: Path) -> None:
+def test_killed_broker_keeps_its_port(tmp_path: Path) -> None:
     with RunningBroker(tmp_path / "data") as broker:
         port = broker.port
         broker.kill()

@@ -51,7 +51,9 @@ def test_schemas_in_karapace_are_found_by_url_and_in_the_directory(
         urllib.request.urlopen(f"{url}/subjects", timeout=5)
 
 
-def test_a_missing_karapace_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_karapace_raises_an_error_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(INTERPRETER, str(tmp_path / "karapace"))
     with (
         pytest.raises(RuntimeError, match=r"KAFKALOG_KARAPACE_PYTHON.*pip install"),

@@ -18,7 +18,7 @@ from kafkalog_broker.transactions.transaction_state import TransactionState
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.transaction_requests import (
     FIND_COORDINATOR,
@@ -96,7 +96,7 @@ class Crashing:
         """Outcomes of the transactions in a log, which holds none open."""
         log = self.log(partition, topic)
         assert log.last_stable_offset == log.log_end_offset, f"{log.name} holds an open transaction"
-        batches = (one for chunk in log.chunks(1 << 20) for one in batches_of(chunk))
+        batches = (one for chunk in log.chunks(1 << 20) for one in split_batches(chunk))
         return [control_type(data) == ControlType.COMMIT for data, header in batches if header.is_control]
 
     def describe(self, transactional_id: str = "t") -> Any:

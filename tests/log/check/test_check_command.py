@@ -17,7 +17,7 @@ from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
 from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
 
-def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_directory_prints_a_summary_and_exits_with_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(golden)]) == OK
     told = capsys.readouterr()
     assert re.fullmatch(
@@ -28,7 +28,9 @@ def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.Ca
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_error_prints_a_line_and_the_exit_code_is_1(
+    golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     root = golden_copy("kafka-4.3.0", "codec-none-0")
     (path,) = (root / "codec-none-0").glob("*.log")
     data = path.read_bytes()
@@ -43,12 +45,12 @@ def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys:
     assert "note: " not in capsys.readouterr().out
 
 
-def test_closed_makes_what_a_crash_left_an_error(golden_crashed: Path) -> None:
+def test_closed_option_reports_crash_leftovers_as_errors(golden_crashed: Path) -> None:
     assert main([str(golden_crashed)]) == OK
     assert main(["--closed", str(golden_crashed)]) == FAILED
 
 
-def test_the_records_of_real_logs_are_found_good(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_option_finds_no_error_in_golden_logs(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--records", str(golden)]) == OK
     assert capsys.readouterr().out.endswith("0 errors, 0 notes\n")
 
@@ -56,7 +58,7 @@ def test_the_records_of_real_logs_are_found_good(golden: Path, capsys: pytest.Ca
 @pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
 @pytest.mark.parametrize("filler", [1, 3000])
-def test_records_says_which_batches_with_a_valid_crc_cannot_be_read(
+def test_records_option_reports_undecodable_batches_with_a_valid_crc(
     codec: int, filler: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """filler: few bytes are swept in plain Python, many by a kernel."""
@@ -74,7 +76,7 @@ def test_records_says_which_batches_with_a_valid_crc_cannot_be_read(
     assert "2 errors" in summary
 
 
-def test_a_path_that_is_no_log_directory_gives_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_path_without_a_log_directory_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "nowhere")]) == WRONG_USAGE
     assert main([str(tmp_path)]) == WRONG_USAGE
     first, second = capsys.readouterr().err.splitlines()
@@ -82,14 +84,14 @@ def test_a_path_that_is_no_log_directory_gives_2(tmp_path: Path, capsys: pytest.
     assert second.startswith(f"kafkalog-check: {tmp_path}: is not a Kafka log directory")
 
 
-def test_no_path_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_path_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == WRONG_USAGE
     assert "usage: kafkalog-check" in capsys.readouterr().err
 
 
-def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path) -> None:
+def test_check_module_loads_no_numba_for_small_segments(golden: Path) -> None:
     code = (
         "import sys; from kafkalog_spark.cli.check import main; code = main(sys.argv[1:]); "
         "assert 'numba' not in sys.modules; sys.exit(code)"
@@ -101,7 +103,7 @@ def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path)
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_json_is_a_line_a_finding_and_a_summary(
+def test_json_prints_one_line_per_finding_and_a_summary(
     golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says what the text says, field by field."""
@@ -134,19 +136,19 @@ def test_json_is_a_line_a_finding_and_a_summary(
     assert '"note"' not in capsys.readouterr().out
 
 
-def test_json_of_an_estimate(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_an_estimate_has_the_record_count(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", "--estimate", "--option", "subscribe=segments", str(golden)]) == OK
     assert json.loads(capsys.readouterr().out)["records"] == 18_000
 
 
-def test_a_pipe_that_is_closed_ends_it_quietly(golden_legacy: Path) -> None:
+def test_closed_pipe_ends_the_command_without_a_traceback(golden_legacy: Path) -> None:
     line = f"{sys.executable} -m kafkalog_spark.cli.check {golden_legacy} | true; echo ${{PIPESTATUS[0]}}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=True)
     assert (ran.stdout, ran.stderr) == (f"{BROKEN_PIPE}\n", "")
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_partition_directory_without_a_segment_gives_2(
+def test_partition_directory_without_a_segment_exits_with_2(
     golden_copy: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = golden_copy("kafka-4.3.0", "codec-none-0") / "codec-none-0"

@@ -1,4 +1,4 @@
-"""A table of damage, and what the check says of each."""
+"""Damage of every kind and the finding that kafkalog-check reports for it."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ TABLE = [
 
 @pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("damage", TABLE, ids=lambda damage: damage.name)
-def test_damage_is_told_with_its_place(golden_copy: Callable[..., Path], damage: Damage) -> None:
+def test_damage_is_reported_with_its_location(golden_copy: Callable[..., Path], damage: Damage) -> None:
     root = golden_copy("kafka-4.3.0", damage.partition)
     assert check_log_dirs([root]).findings.kept == []
     damage.do(root)
@@ -304,7 +304,7 @@ def test_damage_is_told_with_its_place(golden_copy: Callable[..., Path], damage:
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden_copy: Callable[..., Path]) -> None:
+def test_unreadable_partition_is_reported_and_others_are_checked(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "segments-0", "segments-1", "segments-2")
     epochs = root / "segments-0" / "leader-epoch-checkpoint"
     epochs.unlink()
@@ -320,7 +320,7 @@ def test_what_cannot_be_read_is_told_and_the_other_partitions_are_checked(golden
     assert result.partitions["segments", 2].log_end_offset == 6000
 
 
-def test_batches_behind_damage_are_checked_too(golden_copy: Callable[..., Path]) -> None:
+def test_batches_after_damage_are_checked(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", SEGMENTS)
     path = file(root, SEGMENTS, FIRST, ".log")
     positions = [100, 30_000, 61_000]
@@ -334,7 +334,7 @@ def test_batches_behind_damage_are_checked_too(golden_copy: Callable[..., Path])
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_a_sequence_that_comes_twice_is_told(tmp_path: Path) -> None:
+def test_duplicate_sequence_is_reported(tmp_path: Path) -> None:
     twice = b"".join(batch(first, records(first), producer_id=5, producer_epoch=0, base_sequence=0) for first in (0, 5))
     directory = write_segments(tmp_path, {0: twice})
     (finding,) = [found for found in check_log_dirs([directory]).findings.kept if found.is_error]
@@ -362,7 +362,7 @@ def test_check_of_a_snapshot_at_the_end_of_a_compacted_log_has_no_errors(tmp_pat
     assert check_log_dirs([directory]).findings.errors == 0
 
 
-def test_sequences_may_wrap_begin_anywhere_and_follow_gaps_of_compaction(tmp_path: Path) -> None:
+def test_sequences_may_wrap_start_anywhere_and_follow_compaction_gaps(tmp_path: Path) -> None:
     wrapping = batch(0, records(0), producer_id=5, producer_epoch=0, base_sequence=2**31 - 5)
     next_epoch = batch(10, records(10), producer_id=5, producer_epoch=1, base_sequence=0)
     after_gap = batch(30, records(30), producer_id=5, producer_epoch=1, base_sequence=77)
@@ -374,7 +374,7 @@ def test_sequences_may_wrap_begin_anywhere_and_follow_gaps_of_compaction(tmp_pat
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_of_one_file_only_some_findings_are_told_and_the_rest_counted(golden_copy: Callable[..., Path]) -> None:
+def test_findings_of_one_file_are_limited_and_the_rest_counted(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", TRANSACTIONS)
     path = file(root, TRANSACTIONS, 4, ".timeindex")
     data = bytearray(path.read_bytes())
@@ -388,7 +388,7 @@ def test_of_one_file_only_some_findings_are_told_and_the_rest_counted(golden_cop
     assert findings.errors > MAX_FINDINGS_PER_FILE
 
 
-def test_a_directory_that_was_killed_is_no_error_until_it_is_said_to_be_closed(golden_crashed: Path) -> None:
+def test_killed_directory_is_an_error_only_with_closed(golden_crashed: Path) -> None:
     assert check_log_dirs([golden_crashed]).findings.errors == 0
     lines = [str(finding) for finding in check_log_dirs([golden_crashed], closed=True).findings.kept]
     assert any("zeros after the last entry" in line for line in lines)
@@ -396,7 +396,7 @@ def test_a_directory_that_was_killed_is_no_error_until_it_is_said_to_be_closed(g
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_two_ids_of_one_topic_are_told(golden_copy: Callable[..., Path]) -> None:
+def test_two_ids_of_one_topic_are_reported(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "segments-0", "segments-1")
     other = root / "segments-1" / "partition.metadata"
     data = other.read_bytes()
@@ -405,7 +405,7 @@ def test_two_ids_of_one_topic_are_told(golden_copy: Callable[..., Path]) -> None
     assert line.startswith(f"error: segments-1 {other.parent}: the topic id: expected that of partition 0, ")
 
 
-def test_one_record_a_batch_and_odd_files(tmp_path: Path) -> None:
+def test_unknown_and_leftover_files_are_only_noted(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: b"".join(batch(n, [V2Record(n, 1, None, b"v")]) for n in range(3))})
     (directory / "notes.txt").write_text("hello")
     (directory / f"{9:020d}.index").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""What real brokers left behind is clean, and no changed byte of it stays unseen."""
+"""Check of golden directories: they have no errors, and every changed byte is detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_FILE = 7
 @pytest.mark.parametrize(
     ("release", "crashed"), [("kafka-4.3.0", False), ("kafka-4.3.0", True), ("kafka-2.8.2", False)]
 )
-def test_a_directory_that_kafka_wrote_has_no_errors(release: str, crashed: bool) -> None:
+def test_directory_that_kafka_wrote_has_no_errors(release: str, crashed: bool) -> None:
     root = golden_data.data_dir(release, crashed=crashed)
     result = check_log_dirs([root])
     assert [str(finding) for finding in result.findings.kept if finding.is_error] == []
@@ -32,12 +32,12 @@ def test_a_directory_that_kafka_wrote_has_no_errors(release: str, crashed: bool)
         assert found.batches == sum(len(log.batches(path)) for path in log.segments()), log
 
 
-def test_only_left_over_files_are_noted() -> None:
+def test_only_leftover_files_are_noted() -> None:
     result = check_log_dirs([golden_data.data_dir("kafka-2.8.2")])
     assert {Path(finding.path).suffix for finding in result.findings.kept} == {".deleted"}
 
 
-def test_a_partition_directory_may_be_checked_by_itself(golden: Path) -> None:
+def test_partition_directory_may_be_checked_by_itself(golden: Path) -> None:
     result = check_log_dirs([golden / "transactions-0"])
     assert list(result.partitions) == [("transactions", 0)]
     assert result.findings.kept == []
@@ -88,19 +88,19 @@ def _is_true(path: Path, at: int) -> bool:
     return bool(next((latest for _, last, latest in found if last >= base + offset), None) == timestamp)
 
 
-def test_of_some_bytes_of_a_log_and_its_indexes_no_change_stays_unseen(golden_copy: Callable[..., Path]) -> None:
+def test_changed_bytes_of_a_sample_are_all_detected(golden_copy: Callable[..., Path]) -> None:
     assert unseen(golden_copy("kafka-4.3.0", "transactions-0"), "transactions-0", PER_FILE) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("partition", ["transactions-0", "transactions-1", "idempotent-1", "segments-0"])
-def test_no_changed_byte_of_many_stays_unseen(golden_copy: Callable[..., Path], partition: str) -> None:
+def test_changed_bytes_of_a_large_sample_are_all_detected(golden_copy: Callable[..., Path], partition: str) -> None:
     assert unseen(golden_copy("kafka-4.3.0", partition), partition, 2000) == []
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_a_log_cut_anywhere_is_an_error_when_closed_and_a_torn_tail_when_not(golden_copy: Callable[..., Path]) -> None:
+def test_log_cut_anywhere_is_an_error_when_closed_and_else_a_torn_tail(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy("kafka-4.3.0", "codec-none-0", crashed=False)
     log = next(one for one in golden_data.golden_logs("kafka-4.3.0", "codec-none") if not one.crashed)
     (path,) = sorted((root / "codec-none-0").glob("*.log"))

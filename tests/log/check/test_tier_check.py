@@ -30,7 +30,7 @@ def told(*roots: Path, tier: TierOptions = WITH_KEY) -> list[str]:
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
 @pytest.mark.parametrize("with_local", [False, True])
-def test_golden_tiers_are_without_an_error(cluster: GoldenCluster, with_local: bool) -> None:
+def test_golden_tiers_have_no_error(cluster: GoldenCluster, with_local: bool) -> None:
     roots = [cluster.data, cluster.remote] if with_local else [cluster.remote]
     result = check_log_dirs(roots, records=True)
     assert result.findings.errors == 0
@@ -38,7 +38,7 @@ def test_golden_tiers_are_without_an_error(cluster: GoldenCluster, with_local: b
     assert sum(of.records for of in result.partitions.values()) > 0
     notes = [str(finding) for finding in result.findings.kept]
     if cluster is CLEAN:
-        assert all("it belongs to a topic of the same name with another id" in note for note in notes)
+        assert all("it belongs to a topic of the same name with another topic ID" in note for note in notes)
         assert notes
     elif cluster is KILLED:
         (note,) = notes
@@ -48,7 +48,7 @@ def test_golden_tiers_are_without_an_error(cluster: GoldenCluster, with_local: b
 
 
 @pytest.mark.parametrize("mode", AivenMode)
-def test_aivens_trees_are_without_an_error(mode: AivenMode, tmp_path: Path) -> None:
+def test_aiven_trees_have_no_error(mode: AivenMode, tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, mode, 3000, topic="transactions")
     result = check_log_dirs([CLEAN.data, root], tier=WITH_KEY)
     assert (result.findings.errors, result.findings.notes) == (0, 0)
@@ -140,7 +140,7 @@ TABLE = [
     Damage("a manifest that is no JSON", lambda m: m[0].write_bytes(b"{"), ".rsm-manifest", "not JSON in UTF-8"),
     Damage(
         "a manifest of another segment", lambda m: m[0].write_bytes(m[1].read_bytes()), ".rsm-manifest",
-        "it is of another segment than its key",
+        "the manifest is that of another segment",
     ),
     Damage("an end that lies", lambda m: manifest(m[0], endOffset=9999), ".log", "the segment's last offset: expected"),
     Damage(
@@ -161,13 +161,13 @@ TABLE = [
     ),
     Damage(
         "a segment that others cover", repeat_with_other_batches, "",
-        "the segment is not read: other remote segments hold its offsets", "note", mode=AivenMode.PLAIN,
+        "the segment is not read: other remote segments contain its offsets", "note", mode=AivenMode.PLAIN,
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", TABLE, ids=lambda damage: damage.name)
-def test_each_damage_is_told(damage: Damage, tmp_path: Path) -> None:
+def test_damage_of_a_tier_is_reported_with_its_path(damage: Damage, tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path / "tier", damage.mode, 3000, topic="headers")
     assert told(root) == []
     damage.do(sorted(root.rglob("*.rsm-manifest")))
@@ -176,15 +176,15 @@ def test_each_damage_is_told(damage: Damage, tmp_path: Path) -> None:
     assert [line for line in found if damage.says in line and f"{damage.path}" in line], lines
 
 
-def test_a_key_that_is_not_given_is_told_once_a_segment(tmp_path: Path) -> None:
+def test_missing_key_is_reported_once_per_segment(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     lines = told(root, tier=TierOptions())
     assert lines
-    assert all(f"the private key '{KEY_ID}' that opens it is not given" in line for line in lines)
+    assert all(f"its private key '{KEY_ID}' is not configured" in line for line in lines)
     assert len(lines) <= 2 * len(list(root.rglob("*.rsm-manifest")))
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_command_reports_damage_of_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     option = ["--option", f"{KEY_OPTION}={KEYS / 'one.pem'}"]
     assert main([*option, "--option", "layout=aiven", str(root)]) == OK

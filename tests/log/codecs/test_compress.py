@@ -25,7 +25,7 @@ COMPRESSING = [codec for codec in Codec if codec != Codec.NONE]
 
 @pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)
 @pytest.mark.parametrize("sample", SAMPLES)
-def test_what_is_compressed_decompresses_to_the_same_bytes(codec: Codec, sample: str) -> None:
+def test_compressed_bytes_round_trip(codec: Codec, sample: str) -> None:
     data = SAMPLES[sample]
     for given in (data, memoryview(data)):
         assert plain_decoder.decompress(codec, compress(codec, given)) == data
@@ -47,13 +47,13 @@ def test_every_level_of_kafkas_range_works_and_the_next_one_is_refused(codec: Co
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY], ids=lambda codec: codec.name)
-def test_codecs_without_levels_take_none(codec: Codec) -> None:
+def test_codecs_without_levels_refuse_a_level(codec: Codec) -> None:
     assert compression_level(codec, None) is None
     with pytest.raises(ValueError, match="no compression levels"):
         compress(codec, b"", 1)
 
 
-def test_the_default_lz4_level_is_the_fast_one_and_others_compress_better() -> None:
+def test_default_lz4_level_is_the_fast_one_and_others_compress_better() -> None:
     """Level 9 is Kafka's default and takes the fast compressor: smaller numbers give smaller batches."""
     text = b" ".join(RANDOM.choice([b"alpha", b"beta", b"gamma", b"delta"]) for _ in range(20_000))
     assert compress(Codec.LZ4, text, 9) == compress(Codec.LZ4, text)
@@ -65,7 +65,7 @@ def test_the_default_lz4_level_is_the_fast_one_and_others_compress_better() -> N
     # the xerial header with both versions; magic, flags, block size and header checksum of the lz4 frame
     [("java-snappy", Codec.SNAPPY, 16), ("java-lz4", Codec.LZ4, 7)],
 )
-def test_the_framing_is_the_one_of_kafkas_java_client(topic: str, codec: Codec, length: int) -> None:
+def test_framing_equals_that_of_kafkas_java_client(topic: str, codec: Codec, length: int) -> None:
     (log,) = golden_logs(topic=topic, crashed=False)
     written = log.segments()[0].read_bytes()[61:]
     assert compress(codec, SAMPLES["text"])[:length] == written[:length]
@@ -76,7 +76,7 @@ def test_gzip_is_one_member_with_a_gzip_header() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING, ids=lambda codec: codec.name)
-def test_threads_do_not_disturb_each_other(codec: Codec) -> None:
+def test_concurrent_threads_compress_independently(codec: Codec) -> None:
     samples = [RANDOM.randbytes(500) * (i + 1) for i in range(40)]
     with ThreadPoolExecutor(4) as pool:
         packed = list(pool.map(lambda data: compress(codec, data), samples))

@@ -44,18 +44,18 @@ def unfold(codec: int, data: bytes, limit: int = 64 << 20, start: int = 0) -> by
 @pytest.mark.parametrize("variant", range(16))
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [0, 1, 3, 1000, 64 << 10, (64 << 10) + 1, 300_000])
-def test_every_framing_gives_back_what_went_in(codec: Codec, variant: int, size: int) -> None:
+def test_every_framing_round_trips(codec: Codec, variant: int, size: int) -> None:
     for data in ((TEXT * (size // len(TEXT) + 1))[:size], noise(size)):
         assert unfold(codec, compressed(codec, data, variant)) == data
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_our_compressor_writes_comes_back(codec: Codec) -> None:
+def test_output_of_our_compressor_round_trips(codec: Codec) -> None:
     for data in (b"", TEXT, noise(200_000)):
         assert unfold(codec, compress(codec, data)) == data
 
 
-def test_the_wrong_header_checksum_of_v0_is_passed_over() -> None:
+def test_wrong_lz4_header_checksum_of_v0_is_ignored() -> None:
     data = legacy_builder.compressed(legacy_builder.LZ4, TEXT, wrong_lz4_checksum=True)
     with pytest.raises(RuntimeError):
         lz4.frame.decompress(data)
@@ -63,7 +63,7 @@ def test_the_wrong_header_checksum_of_v0_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_output_goes_behind_what_is_there(codec: Codec) -> None:
+def test_output_is_appended_to_the_buffer(codec: Codec) -> None:
     scratch = Scratch(16)
     at = 0
     for data in (TEXT, b"x", noise(70_000)):
@@ -72,7 +72,7 @@ def test_output_goes_behind_what_is_there(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_limit_is_exact(codec: Codec) -> None:
+def test_decompression_limit_is_exact(codec: Codec) -> None:
     data = compressed(codec, TEXT)
     assert unfold(codec, data, limit=len(TEXT)) == TEXT
     with pytest.raises(CorruptBatch, match=f"decompress to more than {len(TEXT) - 1} bytes"):
@@ -96,7 +96,7 @@ def outcome(codec: int, data: bytes) -> bytes | None:
 
 @pytest.mark.parametrize("variant", [0, 1, 2, 3, 15])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_stream_cut_anywhere_is_an_error_or_a_beginning(codec: Codec, variant: int) -> None:
+def test_stream_cut_anywhere_gives_an_error_or_a_prefix(codec: Codec, variant: int) -> None:
     """The record count catches a beginning: zstd's reader does not tell the end of a frame from that of the input."""
     text = TEXT[:400]
     data = compressed(codec, text, variant)
@@ -110,7 +110,7 @@ def test_a_stream_cut_anywhere_is_an_error_or_a_beginning(codec: Codec, variant:
 
 @pytest.mark.parametrize("variant", [0, 1, 2, 3, 15])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_stream_with_a_changed_byte_raises_nothing_but_our_error(codec: Codec, variant: int) -> None:
+def test_stream_with_a_changed_byte_raises_nothing_but_our_error(codec: Codec, variant: int) -> None:
     data = compressed(codec, TEXT[:400], variant)
     for at in range(len(data)):
         for mask in (0x01, 0x80, 0xFF):
@@ -129,13 +129,13 @@ def test_any_bytes_raise_nothing_but_our_error(codec: Codec, data: bytes, with_m
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 100])
-def test_a_xerial_block_that_announces_more_than_there_is(size: int) -> None:
+def test_xerial_block_longer_than_its_data_is_an_error(size: int) -> None:
     data = b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, size) + b"abc"
     with pytest.raises(CorruptBatch, match=f"a snappy block announces {size} bytes, 3 are left"):
         unfold(Codec.SNAPPY, data)
 
 
-def test_an_lz4_frame_says_what_is_wrong_with_it() -> None:
+def test_lz4_error_names_the_fault() -> None:
     frame = compressed(Codec.LZ4, TEXT)
     for data, text in (
         (b"\x00" + frame[1:], "does not start with the LZ4 magic number"),
@@ -147,7 +147,7 @@ def test_an_lz4_frame_says_what_is_wrong_with_it() -> None:
             unfold(Codec.LZ4, data)
 
 
-def test_two_threads_unfold_at_once() -> None:
+def test_two_threads_decompress_at_once() -> None:
     """A second scan begins and ends while the first is in the middle of a batch, as threads of one process may do."""
     first, second = noise(3 << 20), noise(2 << 20)[::-1]
     for codec in CODECS:
@@ -165,7 +165,7 @@ def test_two_threads_unfold_at_once() -> None:
         assert bytes(scratch.view[:end]) == first
 
 
-def test_two_threads_have_a_zstd_context_each() -> None:
+def test_two_threads_use_separate_zstd_contexts() -> None:
     """zstd contexts are not thread safe; one thread's is kept from batch to batch."""
     contexts = []
 
@@ -183,7 +183,7 @@ def test_two_threads_have_a_zstd_context_each() -> None:
     assert contexts[0] is not contexts[1]
 
 
-def test_gzip_members_are_counted() -> None:
+def test_number_of_gzip_members_is_limited() -> None:
     """Each costs time, and they need not hold anything: 50 thousand of them fit into a megabyte."""
     members = gzip.compress(b"ab", mtime=0) * 10_000
     assert unfold(Codec.GZIP, members) == b"ab" * 10_000
@@ -191,14 +191,14 @@ def test_gzip_members_are_counted() -> None:
         unfold(Codec.GZIP, members + gzip.compress(b"", mtime=0))
 
 
-def test_a_gzip_member_that_follows_a_long_one_is_read() -> None:
+def test_gzip_member_after_a_long_one_is_read() -> None:
     """Members begin anywhere in the pieces that are handed to zlib."""
     for size in ((64 << 10) - 30, 64 << 10, (64 << 10) + 30, 200_000):
         parts = [noise(size), TEXT, b"", bytes(9 << 20)]
         assert unfold(Codec.GZIP, b"".join(gzip.compress(part, mtime=0) for part in parts)) == b"".join(parts)
 
 
-def test_a_gzip_stream_is_handed_over_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_stream_is_fed_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """zlib copies what is left of a piece: with the whole rest at once, many members would take quadratic time."""
     sizes: list[int] = []
     real = zlib.decompressobj
@@ -221,7 +221,7 @@ def test_a_gzip_stream_is_handed_over_in_small_pieces(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
-def test_a_stream_has_a_limited_number_of_blocks(codec, cut):
+def test_stream_has_a_limited_number_of_blocks(codec, cut):
     data = bytes(5)
     for pieces in (5, 6):
         scratch = Scratch(16)
@@ -232,33 +232,33 @@ def test_a_stream_has_a_limited_number_of_blocks(codec, cut):
 
 
 @pytest.mark.parametrize("variant", [0, 1])
-def test_bytes_behind_the_last_gzip_member_are_passed_over_as_in_java(variant: int) -> None:
+def test_bytes_after_the_last_gzip_member_are_ignored_as_in_java(variant: int) -> None:
     """GZIPInputStream takes whatever does not begin as a member does for the end of the stream."""
     for behind in (b"\0", bytes(100), b"garbage!", b"\x1f", b"\x1f\x8b\x07" + bytes(40)):
         assert unfold(Codec.GZIP, compressed(Codec.GZIP, TEXT, variant) + behind) == TEXT
 
 
-def test_a_broken_gzip_member_behind_another_one_is_an_error() -> None:
+def test_broken_second_gzip_member_is_an_error() -> None:
     with pytest.raises(CorruptBatch, match="gzip"):
         unfold(Codec.GZIP, gzip.compress(TEXT) + b"\x1f\x8b\x08\x00" + bytes(30))
 
 
 @pytest.mark.parametrize("versions", [">ii", "<ii"])
-def test_xerial_streams_that_follow_one_another_are_read_as_in_java(versions: str) -> None:
+def test_concatenated_xerial_streams_are_read_as_in_java(versions: str) -> None:
     """SnappyInputStream takes a header in the place of a block for the beginning of another stream."""
     first, second = xerial_blocks(TEXT, 100), xerial_blocks(TEXT[:50], 20)
     again = second[:8] + struct.pack(versions, 1, 1) + second[16:]
     assert unfold(Codec.SNAPPY, first + again + again + bytes(3)) == TEXT + 2 * TEXT[:50]
 
 
-def test_headers_of_xerial_streams_are_counted_as_pieces() -> None:
+def test_xerial_headers_count_towards_the_block_limit() -> None:
     header = xerial_blocks(b"", 1)
     assert unfold(Codec.SNAPPY, header * 3 + xerial_blocks(TEXT, 100)) == TEXT
     with pytest.raises(DecompressesTooFar, match="more than 4 pieces"):
         decompress(Codec.SNAPPY, memoryview(header * 6), Output(Scratch(16), 0, 100, pieces=4))
 
 
-def test_a_small_linked_lz4_block_asks_for_little_and_copies_no_history(monkeypatch):
+def test_small_linked_lz4_block_allocates_little_and_copies_no_history(monkeypatch):
     asked, histories = [], []
     library = lz4.block.decompress
 
@@ -276,7 +276,7 @@ def test_a_small_linked_lz4_block_asks_for_little_and_copies_no_history(monkeypa
     assert bytes not in histories
 
 
-def test_zstds_context_is_not_kept_after_a_large_batch():
+def test_zstd_context_is_released_after_a_large_batch():
     for size, kept in ((1 << 20, True), (5 << 20, False)):
         decompress(ZSTD, memoryview(zstandard.compress(bytes(size))), Output(Scratch(), 0, 64 << 20))
         assert (zstd_codec._decompressor.context is not None) == kept

@@ -1,4 +1,4 @@
-"""The buffer that decompressed batches lie in: it grows without losing what is there, and gives memory back."""
+"""Scratch buffer of decompressed batches: it keeps its content while it grows and releases memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEBI = 1 << 20
 
 
 @pytest.mark.parametrize("most", [0, 40 * MEBI, 1 << 40])
-def test_what_was_put_stays_while_it_grows(most: int) -> None:
+def test_scratch_buffer_keeps_its_content_while_it_grows(most: int) -> None:
     scratch = Scratch(16, most)
     at, pieces = 0, [b"a" * 10, b"b" * 100, b"c" * MEBI, b"d" * (9 * MEBI), b"e" * (40 * MEBI), b"f"]
     for piece in pieces:
@@ -27,7 +27,7 @@ def test_what_was_put_stays_while_it_grows(most: int) -> None:
     assert scratch.data.size == MEBI
 
 
-def test_a_large_buffer_is_made_once() -> None:
+def test_large_scratch_buffer_is_allocated_once() -> None:
     """Copied to a larger one it would take twice the memory for a moment."""
     scratch = Scratch(most=64 * MEBI)
     scratch.room(0, 9 * MEBI)
@@ -38,7 +38,7 @@ def test_a_large_buffer_is_made_once() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_what_is_reserved_takes_no_memory_before_it_is_written_to() -> None:
+def test_reserved_scratch_space_takes_no_memory_until_written() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 

@@ -56,7 +56,7 @@ def huge_record() -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_that_decompresses_to_more_than_the_limit_is_an_error(codec: Codec, tmp_path: Path) -> None:
+def test_batch_that_decompresses_to_more_than_the_limit_is_an_error(codec: Codec, tmp_path: Path) -> None:
     bomb = batch(5, [V2Record(5, TIME)], payload=huge_record(), codec=codec)
     directory = bomb_log(tmp_path, bomb)
     with (
@@ -69,9 +69,7 @@ def test_a_batch_that_decompresses_to_more_than_the_limit_is_an_error(codec: Cod
 
 @pytest.mark.parametrize("variant", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_decompressing_ends_when_the_record_count_of_the_batch_is_served(
-    codec: Codec, variant: int, tmp_path: Path
-) -> None:
+def test_decompression_stops_after_the_record_count_of_the_batch(codec: Codec, variant: int, tmp_path: Path) -> None:
     payload = encoded(records(5), 5, TIME + 5) + bytes(BOMB)
     bomb = batch(5, records(5), payload=payload, codec=codec, variant=variant)
     directory = bomb_log(tmp_path, bomb)
@@ -85,7 +83,7 @@ def test_decompressing_ends_when_the_record_count_of_the_batch_is_served(
 
 @pytest.mark.parametrize("count", [0, 1, 5, 2**31 - 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_zeros_are_no_records_whatever_the_count(codec: Codec, count: int, tmp_path: Path) -> None:
+def test_zeros_are_not_decoded_as_records(codec: Codec, count: int, tmp_path: Path) -> None:
     """A zero is the length of an empty record: by lengths alone, 2^31-1 of them would be believed."""
     bomb = batch(5, records(5), payload=bytes(BOMB), codec=codec, count=count)
     directory = bomb_log(tmp_path, bomb)
@@ -96,7 +94,7 @@ def test_zeros_are_no_records_whatever_the_count(codec: Codec, count: int, tmp_p
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [legacy_builder.GZIP, legacy_builder.SNAPPY, legacy_builder.LZ4])
-def test_a_wrapper_that_decompresses_to_more_than_the_limit_is_an_error(codec: int, magic: int, tmp_path: Path) -> None:
+def test_wrapper_that_decompresses_to_more_than_the_limit_is_an_error(codec: int, magic: int, tmp_path: Path) -> None:
     before, after = (
         message_set(1, [LegacyRecord(0, None, b"a", TIME)]),
         message_set(1, [LegacyRecord(6, None, b"b", TIME)]),
@@ -112,7 +110,7 @@ def test_a_wrapper_that_decompresses_to_more_than_the_limit_is_an_error(codec: i
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_large_batch_below_the_limit_is_read(codec: Codec, tmp_path: Path) -> None:
+def test_large_batch_below_the_limit_is_read(codec: Codec, tmp_path: Path) -> None:
     size = 3 * MEBI
     large = batch(5, [V2Record(5, TIME, None, bytes(size))], codec=codec)
     directory = write_segments(tmp_path, {0: BEFORE + large})
@@ -120,7 +118,7 @@ def test_a_large_batch_below_the_limit_is_read(codec: Codec, tmp_path: Path) -> 
     assert [len(row["value"]) for row in rows[5:]] == [size]
 
 
-def test_a_snappy_block_is_judged_by_what_it_announces(tmp_path: Path) -> None:
+def test_snappy_block_is_refused_by_its_announced_size(tmp_path: Path) -> None:
     """Raw snappy says its size first, and the library would allocate it: 4 GB are refused before."""
     stream = b"\xff\xff\xff\xff\x0f" + b"\x00a"
     head = batch(5, records(5), codec=Codec.SNAPPY)[:61]
@@ -132,12 +130,12 @@ def test_a_snappy_block_is_judged_by_what_it_announces(tmp_path: Path) -> None:
         check_place(raised.value, directory, len(BEFORE), 5)
 
 
-def test_the_bombs_are_bombs() -> None:
+def test_bombs_compress_to_a_small_fraction() -> None:
     assert all(len(compressed(codec, bytes(BOMB))) < BOMB // 15 for codec in CODECS)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec, tmp_path: Path) -> None:
+def test_record_count_beyond_the_limit_is_refused_for_header_columns(codec: Codec, tmp_path: Path) -> None:
     """Offsets alone are told by the header: 100 bytes that announce 200 million records would be as many rows."""
     count = LIMIT // 7 + 1  # a record has at least 7 bytes
     lying = batch(5, records(5), codec=codec, count=count, last_offset=4 + count)
@@ -148,7 +146,7 @@ def test_a_record_count_beyond_the_limit_makes_no_rows_of_a_header(codec: Codec,
 
 
 @pytest.mark.parametrize("codec", range(len(Codec), 8))
-def test_a_codec_that_is_not_known_makes_no_rows_of_a_header(codec: int, tmp_path: Path) -> None:
+def test_unknown_codec_is_refused_for_header_columns(codec: int, tmp_path: Path) -> None:
     odd = batch(5, records(5), attributes=codec)
     directory = write_segments(tmp_path, {0: BEFORE + odd})
     with pytest.raises(UnsupportedFormat, match=f"codec {codec}") as raised:

@@ -12,7 +12,7 @@ RECORDS = [LegacyRecord(40, b"a", b"x" * 70_000, 1000), LegacyRecord(41, None, b
 
 
 @pytest.mark.parametrize("topic", ["v0-none", "v1-none"])
-def test_plain_messages_have_the_bytes_that_kafka_wrote(topic: str) -> None:
+def test_plain_messages_equal_kafkas_bytes(topic: str) -> None:
     (log,) = golden_logs(release=KAFKA_2_8, topic=topic)
     for path in log.segments():
         decoded = decode_records(path.read_bytes())
@@ -21,7 +21,7 @@ def test_plain_messages_have_the_bytes_that_kafka_wrote(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["v0-lz4", "v1-lz4", "v0-snappy", "v1-snappy"])
-def test_a_wrapper_frames_its_messages_as_kafka_did(topic: str) -> None:
+def test_wrapper_is_framed_as_by_kafka(topic: str) -> None:
     """Magic, flags and header checksum of lz4 (wrong in v0), the 16 bytes of xerial; the codecs' output may differ."""
     (log,) = golden_logs(release=KAFKA_2_8, topic=topic)
     path = log.segments()[0]
@@ -37,7 +37,7 @@ def test_a_wrapper_frames_its_messages_as_kafka_did(topic: str) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
-def test_a_wrapper_decodes_to_its_records(magic: int, codec: int) -> None:
+def test_wrapper_decodes_to_its_records(magic: int, codec: int) -> None:
     (batch,) = decode_batches(wrapper(magic, codec, RECORDS))
     assert (batch.base_offset, batch.last_offset, batch.max_timestamp) == (40, 45, 1000 if magic == 1 else -1)
     assert list(batch.records) == [
@@ -51,6 +51,6 @@ def test_inner_offsets_of_a_compacted_wrapper_need_not_start_at_zero() -> None:
     assert data != wrapper(1, GZIP, RECORDS)
 
 
-def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
+def test_log_append_time_of_a_wrapper_applies_to_all_its_messages() -> None:
     records = decode_records(wrapper(1, SNAPPY, RECORDS, log_append_time=5000, xerial=False))
     assert {(r.timestamp, r.timestamp_type) for r in records} == {(5000, LOG_APPEND_TIME)}

@@ -25,7 +25,7 @@ def consumed(log: GoldenLog) -> list[Record]:
 
 
 @pytest.mark.parametrize("log", LOGS, ids=str)
-def test_every_golden_record_is_the_one_kafkas_consumer_returned(log: GoldenLog) -> None:
+def test_golden_records_equal_those_of_kafkas_consumer(log: GoldenLog) -> None:
     decoded = [
         record
         for path in log.segments()
@@ -39,7 +39,7 @@ def test_every_golden_record_is_the_one_kafkas_consumer_returned(log: GoldenLog)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=str)
-def test_every_golden_batch_is_the_one_dump_log_segments_printed(log: GoldenLog) -> None:
+def test_golden_batches_equal_those_of_dump_log_segments(log: GoldenLog) -> None:
     for path in log.segments():
         batches = decode_log(path)
         assert [
@@ -61,7 +61,7 @@ def test_every_golden_batch_is_the_one_dump_log_segments_printed(log: GoldenLog)
 
 
 @pytest.mark.parametrize("topic", ["codec-none", "java-lz4", "v0-lz4", "v1-snappy"])
-def test_a_flipped_byte_behind_the_crc_is_malformed(topic: str) -> None:
+def test_flipped_byte_under_the_crc_is_malformed(topic: str) -> None:
     (log,) = golden_logs(topic=topic, crashed=False)
     path: Path = log.segments()[0]
     first = log.batches(path)[0]
@@ -73,7 +73,7 @@ def test_a_flipped_byte_behind_the_crc_is_malformed(topic: str) -> None:
             list(decode_batches(damaged))
 
 
-def test_a_batch_cut_short_is_malformed() -> None:
+def test_batch_cut_short_is_malformed() -> None:
     (log,) = golden_logs(topic="codec-zstd")
     path = log.segments()[0]
     data = path.read_bytes()[: log.batches(path)[0].size]

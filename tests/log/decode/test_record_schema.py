@@ -12,12 +12,12 @@ from kafkalog_spark.log.log_dir import LogDirs
 from tests.log.helpers.damaged_log import BEFORE, TOPIC, write_segments
 
 
-def test_columns_come_in_the_order_asked_for() -> None:
+def test_columns_have_the_requested_order() -> None:
     assert record_schema(("offset", "key")).names == ["offset", "key"]
     assert record_schema().names == list(COLUMNS)
 
 
-def test_a_column_that_does_not_exist_is_named_with_those_that_do(tmp_path: Path) -> None:
+def test_unknown_column_is_named_with_the_existing_ones(tmp_path: Path) -> None:
     write_segments(tmp_path, {0: BEFORE})
     dirs = LogDirs.open(tmp_path / "orders-0")
     with pytest.raises(OptionError, match=r"there is no column 'ofset'; the columns are key, value, topic, .* headers"):

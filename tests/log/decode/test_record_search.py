@@ -65,7 +65,7 @@ def drawn(rows: list[Row], numbers: random.Random) -> RecordPredicate:
 
 
 @pytest.mark.parametrize(("release", "topic"), TOPICS)
-def test_of_every_golden_topic_a_search_finds_what_a_filter_finds(release: str, topic: str) -> None:
+def test_search_of_every_golden_topic_equals_a_filter(release: str, topic: str) -> None:
     numbers = random.Random(topic)
     rows = all_rows(release, topic)
     hits = 0
@@ -77,7 +77,7 @@ def test_of_every_golden_topic_a_search_finds_what_a_filter_finds(release: str, 
     assert hits
 
 
-def test_only_columns_that_are_asked_for_come_back() -> None:
+def test_search_returns_only_the_requested_columns() -> None:
     for columns in (("offset",), ("timestamp", "partition"), ("topic",), ()):
         batches = list(LogDirs.open(data_dir()).scan("java-lz4", columns=columns, wanted=EVERY_RECORD))
         assert sum(batch.num_rows for batch in batches) == 800
@@ -91,7 +91,7 @@ def test_only_columns_that_are_asked_for_come_back() -> None:
         assert sum(batch.num_rows for batch in batches) == len(expected)
 
 
-def test_conditions_on_time_and_offsets_hold_too() -> None:
+def test_search_applies_timestamp_and_offset_conditions() -> None:
     rows = all_rows(KAFKA_4_3, "segments")
     wanted = RecordPredicate(value_contains=b"1")
     middle = sorted(row["timestamp"] for row in rows)[len(rows) // 2]
@@ -103,7 +103,7 @@ def test_conditions_on_time_and_offsets_hold_too() -> None:
     assert nothing == []
 
 
-def test_aborted_records_stay_hidden() -> None:
+def test_search_with_read_committed_hides_aborted_records() -> None:
     rows = [row for row in all_rows(KAFKA_4_3, "transactions") if row["committed"]]
     wanted = RecordPredicate(value_contains=b"1")
     expected = [(row["partition"], row["offset"]) for row in rows if holds(row, wanted)]
@@ -111,7 +111,7 @@ def test_aborted_records_stay_hidden() -> None:
     assert [(row["partition"], row["offset"]) for row in got] == expected != []
 
 
-def test_more_matches_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_grows_its_buffer_for_many_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_decoder, "_INITIAL_MATCHES", 3)
     rows = all_rows(KAFKA_4_3, "codec-zstd")
     wanted = RecordPredicate(key_prefix=b"")
@@ -123,7 +123,7 @@ def record(offset: int, key: bytes | None, value: bytes | None, *headers: tuple[
     return V2Record(offset, TIME, key, value, headers)
 
 
-def test_nulls_match_nothing_and_empty_patterns_whatever_is_there(tmp_path: Path) -> None:
+def test_nulls_match_no_pattern_and_empty_patterns_match_all_others(tmp_path: Path) -> None:
     made = [
         record(0, None, None),
         record(1, b"", b""),
@@ -167,7 +167,7 @@ def malformed(payload_change: Callable[[bytearray], None]) -> bytes:
         (lambda payload: payload.append(0), "bytes are left after the last record"),
     ],
 )
-def test_a_malformed_batch_is_an_error_whether_its_records_match_or_not(
+def test_malformed_batch_is_an_error_even_without_matches(
     change: Callable[[bytearray], None], what: str, tmp_path: Path
 ) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + malformed(change) + AFTER})
@@ -180,5 +180,5 @@ def test_a_malformed_batch_is_an_error_whether_its_records_match_or_not(
 
 
 @pytest.mark.parametrize("topic", ["v0-none", "v0-gzip", "v1-none", "v1-gzip"])
-def test_messages_have_no_headers_to_match(topic: str) -> None:
+def test_legacy_messages_never_match_a_header_condition(topic: str) -> None:
     assert found(KAFKA_2_8, topic, RecordPredicate(header_name=b"")) == []

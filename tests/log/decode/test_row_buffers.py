@@ -29,7 +29,7 @@ def many_records(directory: Path, batches: int) -> Path:
     return write_segments(directory, {offset: data})
 
 
-def test_a_batch_that_the_consumer_still_holds_is_never_filled_again(tmp_path: Path) -> None:
+def test_buffers_of_a_referenced_batch_are_not_reused(tmp_path: Path) -> None:
     log = open_log(many_records(tmp_path, 5))
     held = list(scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))))
     assert len(held) > 4
@@ -38,7 +38,7 @@ def test_a_batch_that_the_consumer_still_holds_is_never_filled_again(tmp_path: P
     ]
 
 
-def test_a_slice_of_a_column_keeps_its_buffers_from_being_filled_again(tmp_path: Path) -> None:
+def test_buffers_of_a_referenced_slice_are_not_reused(tmp_path: Path) -> None:
     log = open_log(many_records(tmp_path, 5))
     held, first = [], []
     for found in scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))):
@@ -47,7 +47,7 @@ def test_a_slice_of_a_column_keeps_its_buffers_from_being_filled_again(tmp_path:
     assert [column.to_pylist() for column in held] == [[value] for value in first]
 
 
-def test_buffers_that_nobody_holds_are_filled_again(tmp_path: Path) -> None:
+def test_unreferenced_buffers_are_reused(tmp_path: Path) -> None:
     log = open_log(many_records(tmp_path, 8))
     places = set()
     for found in scan_partition(log, 0, log.log_end_offset, ScanRequest(columns=("value",))):
@@ -56,7 +56,7 @@ def test_buffers_that_nobody_holds_are_filled_again(tmp_path: Path) -> None:
     assert len(places) <= 4  # the small first batch, and two or three sets in turn
 
 
-def test_the_buffers_of_a_large_row_are_not_kept_behind_its_batch(tmp_path: Path) -> None:
+def test_buffers_of_a_large_row_are_released_after_its_batch(tmp_path: Path) -> None:
     large = 40 << 20
     data = b"".join(batch(n, [V2Record(n, 1, None, bytes(large if n == 1 else 10))]) for n in range(3))
     log = open_log(write_segments(tmp_path, {0: data}))
@@ -76,7 +76,7 @@ def test_the_buffers_of_a_large_row_are_not_kept_behind_its_batch(tmp_path: Path
 
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @pytest.mark.parametrize("attributes", [0, LOG_APPEND_TIME])
-def test_a_record_with_the_largest_timestamp_is_a_row(tmp_path: Path, codec: int, attributes: int) -> None:
+def test_record_with_the_largest_timestamp_is_returned(tmp_path: Path, codec: int, attributes: int) -> None:
     data = batch(0, [V2Record(0, LARGEST, None, b"v")], codec=codec, attributes=attributes)
     log = open_log(write_segments(tmp_path, {0: data}))
     for columns in (("offset", "value"), ("offset",)):
@@ -88,7 +88,7 @@ def test_a_record_with_the_largest_timestamp_is_a_row(tmp_path: Path, codec: int
     assert not list(scan_partition(log, 0, 1, before))
 
 
-def test_a_range_that_ends_before_it_begins_holds_no_timestamp(tmp_path: Path) -> None:
+def test_range_with_its_end_before_its_start_accepts_no_timestamp(tmp_path: Path) -> None:
     data = batch(0, [V2Record(0, -1, None, b"v"), V2Record(1, 5, None, b"v")])
     log = open_log(write_segments(tmp_path, {0: data}))
     for begin, end in ((5, 5), (6, 5), (-(2**63), -(2**63))):

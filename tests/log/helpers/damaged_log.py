@@ -1,4 +1,4 @@
-"""A partition directory of a few batches, one of them bad, and what a reader makes of it. BEFORE, HONEST and AFTER hold
+"""Partition directory of a few batches, one of them bad, and helpers to read it. BEFORE, HONEST and AFTER hold
 offsets 0-4, 5-9 and 10-14."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def open_log(directory: Path, recovery_point: int | None = None) -> PartitionLog
 def read_all(
     directory: Path, recovery_point: int | None = None, columns: Sequence[str] = ALL_COLUMNS, **request: Any
 ) -> list[dict[str, Any]]:
-    """Every row, or the error that any step of reading raises."""
+    """Return every row, or raise the error of any step of reading."""
     log = open_log(directory, recovery_point)
     batches: list[pa.RecordBatch] = []
     batches += scan_partition(
@@ -66,7 +66,7 @@ def read_all(
 
 
 def check_place(error: KafkalogError, directory: Path, position: int, offset: int | None, base: int = 0) -> None:
-    """The error has its place as attributes and in its text, which is one line."""
+    """Check that the error has its location as attributes and in its text, which is one line."""
     path = str(log_path(directory, base))
     assert (error.topic_partition, error.path, error.position) == (NAME, path, position)
     assert str(error).startswith(f"{NAME} {path} at byte {position} ")

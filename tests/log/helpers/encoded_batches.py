@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of, seal
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, seal, split_batches
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 
 
@@ -16,7 +16,7 @@ def encode_batches(
     records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
 ) -> Iterator[EncodedBatch]:
     for run in RecordEncoder(params).runs(records, next_offset, now_ms):
-        yield from batches_of(run.data)
+        yield from split_batches(run.data)
 
 
 def of_producer(

@@ -19,7 +19,7 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.log.helpers import batch_builder, legacy_builder
 from tests.log.helpers.batch_builder import ABORT, COMMIT, LEADER_CHANGE, TRANSACTIONAL, V2Record
@@ -168,7 +168,7 @@ def build(plan: LogPlan, root: Path) -> RandomLog:
         ) as segment:
             for batch_plan in batch_plans:
                 data, offset = writing.batch(batch_plan, offset, aborted)
-                for encoded in batches_of(data):
+                for encoded in split_batches(data):
                     segment.append(encoded)
             if last and not plan.clean_end:
                 segment.abandon()

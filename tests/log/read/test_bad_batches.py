@@ -1,4 +1,4 @@
-"""Batches and messages that lie, with a right CRC or a wrong one: each is an error that says where."""
+"""Malformed batches and messages, with a valid or a wrong CRC: each raises an error with its location."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_offsets_in_the_header_are_read_without_opening_the_batch(codec: Codec, 
             read_all(directory, columns=columns)
 
 
-def test_any_negative_length_is_null_as_for_kafkas_consumer(tmp_path: Path) -> None:
+def test_any_negative_length_is_null_as_in_kafka(tmp_path: Path) -> None:
     """DefaultRecord.readFrom: Utils.readBytes gives null for whatever is below 0."""
     headers = varint(1) + varint(1) + b"h" + varint(-(2**31))
     odd = record(2, 2, None, None, NO_HEADERS)[1:-3] + varint(-2) + varint(-3) + headers
@@ -260,7 +260,7 @@ def test_rows_before_a_bad_batch_are_returned(name: str, tmp_path: Path) -> None
         list(scan_partition(log, 0, 15, ScanRequest(columns=("value", "headers", "timestamp"))))
 
 
-def test_a_damaged_header_does_not_hide_a_batch_from_a_filter(tmp_path: Path) -> None:
+def test_damaged_header_is_an_error_despite_a_filter(tmp_path: Path) -> None:
     """maxTimestamp, attributes, producer id and lastOffsetDelta decide what is skipped: the CRC is looked at first."""
     large = batch(5, records(5, size=400))
     damages = {

@@ -38,7 +38,7 @@ def offsets(dirs: LogDirs, **options: Any) -> set[tuple[int, int]]:
     return {(row["partition"], row["offset"]) for row in rows}
 
 
-def test_batches_that_a_listed_filter_excludes_are_left_out_beside_aborted_ones(
+def test_excluded_batches_are_skipped_in_addition_to_aborted_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dirs = LogDirs.open(data_dir(KAFKA_4_3))
@@ -75,7 +75,7 @@ def headers_of(log: PartitionLog) -> list[BatchHeader]:
     return headers
 
 
-def test_a_batch_is_excluded_if_any_filter_excludes_it() -> None:
+def test_batch_is_excluded_if_any_filter_excludes_it() -> None:
     table = np.zeros((6, len(HeaderColumn)), np.int64)
     table[:, HeaderColumn.BASE_OFFSET] = range(6)
     assert BatchFilters([]).excluded(table).size == 0

@@ -48,7 +48,7 @@ def position_of(number: int) -> int:
         (4, 8, 12, 3, None, True),  # the second one fits nowhere
     ],
 )
-def test_of_two_contradicting_batches_the_one_that_others_contradict_is_wrong(
+def test_batch_that_several_others_contradict_is_reported(
     previous: int, base: int, last: int, follower: int, behind: int | None, expected: bool
 ) -> None:
     assert is_follower_wrong(previous, base, last, follower, behind) is expected
@@ -78,7 +78,7 @@ def test_base_offset_flipped_downward_is_reported(number: int, tmp_path: Path) -
     check_place(raised.value, directory, position_of(number), 5 * number - 3)
 
 
-def test_next_segment_decides_which_batch_is_wrong(tmp_path: Path) -> None:
+def test_batch_that_contradicts_the_next_segment_is_reported(tmp_path: Path) -> None:
     last = patched(PARTS[9], 0, struct.pack(">q", 45 + 64))
     directory = write_segments(tmp_path, {0: b"".join(PARTS[:9]) + last, 50: batch(50, records(50))})
     with pytest.raises(CorruptBatch, match="or reach into the next segment at 50") as raised:
@@ -97,7 +97,7 @@ def dropped(directory: Path, end: int | None = None) -> tuple[list[int], list[tu
 
 @pytest.mark.parametrize("window", [None, SIZE * 2 + 50, SIZE * 2, SIZE + 61])
 @pytest.mark.parametrize("moved", [20 + (1 << 32), 20 - 3, 20 + 8, 0])
-def test_only_the_batch_that_was_moved_is_dropped(
+def test_only_the_batch_with_the_wrong_base_offset_is_dropped(
     moved: int, window: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it and the one that tells on it are seen at once or not."""
@@ -109,7 +109,7 @@ def test_only_the_batch_that_was_moved_is_dropped(
     assert dropped(directory, 32) == ([at for at in expected if at < 32], [(position_of(4), moved)])
 
 
-def test_a_follower_that_was_moved_does_not_end_a_range_that_ends_before_it(tmp_path: Path) -> None:
+def test_wrong_base_offset_after_a_range_does_not_affect_it(tmp_path: Path) -> None:
     log = open_log(log_with(tmp_path, {4: 2}))
     log.__dict__["log_end"] = LogEnd(50, 0)
     assert [row["offset"] for row in plain_rows(scan_partition(log, 0, 20))] == list(range(20))

@@ -43,7 +43,7 @@ def test_batch_with_lower_offsets_is_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [24, 29])
-def test_false_headers_cost_no_more_than_the_crc_allowance(
+def test_false_headers_are_bounded_by_the_crc_allowance(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty thousand of them in 512 KB, each for a batch of 256 KB: 5 GB of CRC, if all were asked for."""

@@ -30,7 +30,7 @@ from tests.log.helpers.damaged_log import (
 from tests.log.helpers.rows import plain_rows
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotALogDirectory, match=r"orders-0.*No such file"):
         open_log(tmp_path / "orders-0")
 
@@ -47,7 +47,7 @@ def deny(monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(os, "open", refuse)
 
 
-def test_a_segment_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_without_read_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = write_segments(tmp_path, {0: BEFORE, 5: HONEST})
     deny(monkeypatch, ".log")
     with pytest.raises(NotALogDirectory, match="Permission denied") as raised:
@@ -56,9 +56,7 @@ def test_a_segment_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: py
     assert raised.value.path == str(log_path(directory, 5))
 
 
-def test_a_disk_that_fails_is_neither_the_end_of_the_log_nor_a_wrong_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_error_is_not_taken_for_log_end_or_wrong_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + HONEST + AFTER})
     log = open_log(directory)
     assert log.log_end_offset == 15
@@ -79,7 +77,7 @@ def test_a_disk_that_fails_is_neither_the_end_of_the_log_nor_a_wrong_index(
     "content", [b"\x00\x00\x00\x04\x00\x00\xff\xff", b"\x7f" * 800, b"\xff" * 800, bytes(800), b"\x01"]
 )
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
-def test_an_index_that_points_past_the_end_or_nowhere_costs_no_row(suffix: str, content: bytes, tmp_path: Path) -> None:
+def test_index_pointing_past_the_end_loses_no_row(suffix: str, content: bytes, tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + HONEST, 10: AFTER})
     for base in (0, 10):
         (directory / f"{segment_name(base)}{suffix}").write_bytes(content)
@@ -113,7 +111,7 @@ def test_segments_deleted_between_planning_and_reading_are_data_loss(tmp_path: P
     assert len(lost) == 1
 
 
-def test_a_log_whose_segments_have_all_gone_is_data_loss_and_not_an_empty_log(tmp_path: Path) -> None:
+def test_log_whose_segments_were_all_deleted_is_data_loss(tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     log = open_log(directory)
     assert log.log_end_offset == 15
@@ -126,7 +124,7 @@ def test_a_log_whose_segments_have_all_gone_is_data_loss_and_not_an_empty_log(tm
     assert len(lost) == 1
 
 
-def test_a_directory_that_has_gone_is_data_loss_and_named(tmp_path: Path) -> None:
+def test_deleted_directory_is_data_loss_and_named(tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     log = open_log(directory)
     directory.rename(tmp_path / "elsewhere")
@@ -136,7 +134,7 @@ def test_a_directory_that_has_gone_is_data_loss_and_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", [0, len(AFTER) - 1, 30])
-def test_a_log_truncated_between_planning_and_reading_is_data_loss_or_damage(size: int, tmp_path: Path) -> None:
+def test_log_truncated_between_planning_and_reading_is_data_loss_or_damage(size: int, tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     log = open_log(directory)
     assert log.log_end_offset == 15
@@ -147,7 +145,7 @@ def test_a_log_truncated_between_planning_and_reading_is_data_loss_or_damage(siz
     assert raised.value.offset == 10
 
 
-def test_a_segment_that_vanishes_while_others_are_read_is_found_under_its_new_name(tmp_path: Path) -> None:
+def test_segment_renamed_during_a_read_is_found_under_its_new_name(tmp_path: Path) -> None:
     """The cleaner's last step: .swap files lose their suffix, the old ones become .deleted."""
     directory = write_segments(tmp_path, {0: BEFORE + HONEST, 10: AFTER})
     cleaned = batch(0, records(1, 2), last_offset=4)
@@ -169,7 +167,7 @@ def test_a_segment_that_vanishes_while_others_are_read_is_found_under_its_new_na
         (".log.swap", [1, 2, *range(10, 15)]),
     ],
 )
-def test_files_of_the_cleaner_count_as_kafka_counts_them(state: str, expected: list[int], tmp_path: Path) -> None:
+def test_files_of_the_cleaner_are_used_as_by_kafka(state: str, expected: list[int], tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     cleaned = batch(0, records(1, 2), last_offset=9)
     (directory / f"{segment_name(0)}{state}").write_bytes(cleaned)
@@ -177,7 +175,7 @@ def test_files_of_the_cleaner_count_as_kafka_counts_them(state: str, expected: l
     assert offsets(scan_partition(log, 0, 15)) == expected
 
 
-def test_a_damaged_swap_file_is_named(tmp_path: Path) -> None:
+def test_damaged_swap_file_is_named(tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     swap = directory / f"{segment_name(0)}.log.swap"
     swap.write_bytes(BEFORE[:-1] + b"!" + HONEST)

@@ -43,7 +43,7 @@ from tests.log.helpers.damaged_log import (
 from tests.log.helpers.rows import plain_rows
 
 
-def test_a_bad_last_batch_is_a_torn_tail_when_nothing_says_that_it_was_flushed(tmp_path: Path) -> None:
+def test_bad_last_batch_without_a_recovery_point_is_a_torn_tail(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + HONEST[:-1] + b"!"})
     for recovery_point in (None, 0, 3, 5):
         assert open_log(directory, recovery_point).log_end_offset == 5
@@ -51,14 +51,14 @@ def test_a_bad_last_batch_is_a_torn_tail_when_nothing_says_that_it_was_flushed(t
 
 
 @pytest.mark.parametrize("tail", [HONEST[:-1] + b"!", HONEST[:-1], HONEST[:17], HONEST[:16], HONEST[:1], bytes(300)])
-def test_a_bad_last_batch_is_damage_when_the_recovery_point_lies_behind_it(tail: bytes, tmp_path: Path) -> None:
+def test_bad_last_batch_below_the_recovery_point_is_damage(tail: bytes, tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + tail})
     with pytest.raises(CorruptBatch, match="recovery-point-offset-checkpoint") as raised:
         read_all(directory, recovery_point=10)
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-def test_damage_below_the_recovery_point_shows_when_the_whole_last_batch_is_missing(tmp_path: Path) -> None:
+def test_missing_last_batch_below_the_recovery_point_is_damage(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE})
     log = open_log(directory, recovery_point=10)
     # The file ends with a whole batch: what retention and truncation leave too. The end is where it is.
@@ -66,7 +66,7 @@ def test_damage_below_the_recovery_point_shows_when_the_whole_last_batch_is_miss
 
 
 @pytest.mark.parametrize("bad", [HONEST[:-1] + b"!", patched(HONEST, 8, b"\x7f\xff\xff\xff"), bytes(100)])
-def test_a_bad_batch_with_a_good_one_behind_it_is_damage_without_any_recovery_point(bad: bytes, tmp_path: Path) -> None:
+def test_bad_batch_before_a_good_one_is_damage_without_a_recovery_point(bad: bytes, tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
     with pytest.raises(CorruptBatch, match="a good batch with offset 10 follows at byte") as raised:
         read_all(directory)
@@ -74,7 +74,7 @@ def test_a_bad_batch_with_a_good_one_behind_it_is_damage_without_any_recovery_po
 
 
 @pytest.mark.parametrize("size", [1, 16, 17, 60, 61, len(HONEST) - 1])
-def test_a_cut_batch_in_a_closed_segment_is_damage(size: int, tmp_path: Path) -> None:
+def test_cut_batch_in_a_closed_segment_is_damage(size: int, tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + HONEST[:size], 10: AFTER})
     with pytest.raises(CorruptBatch, match="the file ends") as raised:
         read_all(directory)
@@ -88,7 +88,7 @@ def test_zeros_in_a_closed_segment_are_damage(tmp_path: Path) -> None:
     check_place(raised.value, directory, len(BEFORE), 5)
 
 
-def test_offsets_that_reach_into_the_next_segment_are_damage(tmp_path: Path) -> None:
+def test_offsets_overlapping_the_next_segment_are_damage(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, 0, struct.pack(">q", 6)), 10: AFTER})
     with pytest.raises(
         CorruptBatch, match="offsets 6 to 10 do not follow 4, or reach into the next segment at 10"
@@ -104,7 +104,7 @@ def test_offsets_below_the_base_offset_of_the_segment_are_damage(tmp_path: Path)
     check_place(raised.value, directory, 0, 4, base=5)
 
 
-def test_a_last_batch_with_offsets_that_do_not_follow_is_no_torn_tail(tmp_path: Path) -> None:
+def test_last_batch_with_offsets_out_of_order_is_not_a_torn_tail(tmp_path: Path) -> None:
     """Its CRC is right, so it was written whole: cutting it off would lose its records in silence."""
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, 0, struct.pack(">q", 1))})
     with pytest.raises(CorruptBatch, match="offsets 1 to 5 do not follow 4") as raised:
@@ -112,7 +112,7 @@ def test_a_last_batch_with_offsets_that_do_not_follow_is_no_torn_tail(tmp_path: 
     check_place(raised.value, directory, len(BEFORE), 1)
 
 
-def test_a_batch_before_the_last_with_an_offset_far_too_high_is_damage(tmp_path: Path) -> None:
+def test_batch_with_a_far_too_high_offset_before_the_last_is_damage(tmp_path: Path) -> None:
     """The scan would end with it, and the batches behind it would be lost."""
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, 0, struct.pack(">q", 2**50)) + AFTER})
     log = open_log(directory)
@@ -143,9 +143,7 @@ def transactional(first: int, producer: int = 7) -> bytes:
 
 
 @pytest.mark.parametrize("marker", [ABORT, COMMIT])
-def test_no_flipped_bit_in_a_transaction_marker_changes_what_a_read_committed_reader_sees(
-    marker: int, tmp_path: Path
-) -> None:
+def test_flipped_bits_in_transaction_markers_change_no_read_committed_row(marker: int, tmp_path: Path) -> None:
     """Whatever happens to the marker is an error, or changes nothing."""
     parts = [transactional(0), control(5, marker, TIME, 7), batch(6, records(6, 2))]
     data, at = b"".join(parts), len(parts[0])
@@ -170,7 +168,7 @@ def read_committed(directory: Path) -> list[dict[str, Any]]:
     return plain_rows(scan_partition(log, 0, last_stable_offset(log), ScanRequest(read_committed=True)))
 
 
-def test_a_torn_tail_does_not_keep_the_last_stable_offset_from_being_found(tmp_path: Path) -> None:
+def test_last_stable_offset_is_found_despite_a_torn_tail(tmp_path: Path) -> None:
     for tail in (b"", bytes(200), HONEST[:40], HONEST[:5], b"\xff" * 90):
         directory = write_segments(tmp_path, {0: transactional(0) + tail})
         log = open_log(directory)
@@ -181,7 +179,7 @@ def test_a_torn_tail_does_not_keep_the_last_stable_offset_from_being_found(tmp_p
 @pytest.mark.local_only("messages name local paths")
 @pytest.mark.parametrize("where", ["middle", "last"])
 @pytest.mark.parametrize("topic", ["codec-none", "codec-lz4", "transactions", "java-zstd", "compacted"])
-def test_a_wrong_crc_in_a_golden_log_is_an_error(
+def test_wrong_crc_in_a_golden_log_is_an_error(
     topic: str, where: str, golden_copy: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The recovery-point checkpoint beside these logs says that all of them was flushed."""
@@ -204,7 +202,7 @@ def test_a_wrong_crc_in_a_golden_log_is_an_error(
             _ = log.log_end_offset
 
 
-def test_torn_tail_behind_batches_that_are_too_old_is_not_read(tmp_path: Path) -> None:
+def test_torn_tail_after_batches_that_are_too_old_is_not_read(tmp_path: Path) -> None:
     data = batch(0, [V2Record(n, 1000 + n, None, b"v") for n in range(8)])
     directory = write_segments(tmp_path, {0: data + bytes(100)})
     # the time index leads behind the last batch

@@ -11,7 +11,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 from kafkalog_spark.log.tiered.manifest import SegmentEncryption
-from kafkalog_spark.log.tiered.remote_names import parse_aiven_topic_dir, parse_local_tiered_dir
+from kafkalog_spark.log.tiered.object_keys import parse_aiven_topic_dir, parse_local_tiered_dir
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.tiered.aiven_writer import KEYS
 from tests.log.tiered.made_segments import PARTITION
@@ -49,12 +49,14 @@ def topics(root: Path, **options: str) -> dict[str, tuple[int, ...]]:
         ([f"orders-{'a' * 20}-0"], {f"orders-{'a' * 20}": (0,)}),  # as long as an id, and ends as none does
     ],
 )
-def test_auto(names: list[str], expected: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+def test_layout_is_detected_from_the_names(
+    names: list[str], expected: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
     root = made(tmp_path, *names)
     assert topics(root) == topics(root, layout="auto") == expected
 
 
-def test_several_layouts_below_one_path(tmp_path: Path) -> None:
+def test_several_layouts_below_one_path_are_detected(tmp_path: Path) -> None:
     root = made(tmp_path, "orders-0", f"tiered-{ID}/4")
     with pytest.raises(NotALogDirectory, match=r"several layouts: broker \(orders-0\), aiven \(tiered-.*option layout"):
         topics(root)
@@ -62,7 +64,7 @@ def test_several_layouts_below_one_path(tmp_path: Path) -> None:
     assert topics(root, layout="broker") == topics(root, Layout="local-tiered") == {"orders": (0,)}
 
 
-def test_a_said_layout_leaves_log_directories_what_they_are(tmp_path: Path) -> None:
+def test_layout_option_does_not_change_log_directories(tmp_path: Path) -> None:
     made(tmp_path, "local/orders-0", f"tier/orders-{ID}/0", f"tier/orders-{ID}/1")
     roots = [tmp_path / "local", tmp_path / "tier"]
     assert LogDirs.open(roots, tier=TierOptions.of({"layout": "aiven"})).topics == {"orders": (0, 1)}
@@ -74,25 +76,25 @@ def test_a_said_layout_leaves_log_directories_what_they_are(tmp_path: Path) -> N
     ("options", "says"),
     [
         ({"layout": "aven"}, "option 'layout' must be one of auto, broker, aiven, local-tiered, got 'aven'"),
-        ({"tiered.key.prefix": "a/b-"}, "has a slash in it: 'a/b-'; the part before the last slash"),
-        ({"tiered.encryption.key.": "x"}, "lacks the id of the key pair"),
+        ({"tiered.key.prefix": "a/b-"}, "contains a slash: 'a/b-'; the part before the last slash"),
+        ({"tiered.encryption.key.": "x"}, "lacks the ID of the key pair"),
     ],
 )
-def test_options_that_cannot_be_used(options: dict[str, str], says: str) -> None:
+def test_unusable_tier_options_are_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         TierOptions.of(options)
 
 
-def test_the_id_of_a_key_in_any_case() -> None:
+def test_topic_id_in_a_key_is_accepted_in_any_case() -> None:
     """Spark takes names of options in any case, and so may have changed it."""
     wrapped = (KEYS / "data.key.one").read_bytes()
     ring = TierOptions.of({"tiered.encryption.key.prod-one": str(KEYS / "one.pem")}).keys
-    assert len(ring.data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
+    assert len(ring.unwrap_data_key(SegmentEncryption("Prod-One", wrapped, b""))) == 32
     both = KeyRing({"A": str(KEYS / "two.pem"), "a": str(KEYS / "one.pem")})
-    assert len(both.data_key(SegmentEncryption("a", wrapped, b""))) == 32
+    assert len(both.unwrap_data_key(SegmentEncryption("a", wrapped, b""))) == 32
 
 
-def test_ids_have_four_zero_bits_at_their_end() -> None:
+def test_encoded_topic_ids_must_end_with_four_zero_bits() -> None:
     assert parse_aiven_topic_dir(f"orders-{ID}") == ("orders", PARTITION.topic_id)
     assert parse_local_tiered_dir(f"orders-3-{ID}") == PARTITION
     for last in "BCDEFhijx019-_":

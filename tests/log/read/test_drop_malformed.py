@@ -89,7 +89,7 @@ def offsets(log: PartitionLog, *, drop: bool) -> tuple[list[int], ScanStatistics
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__qualname__.replace(".<locals>.damage", ""))
 @pytest.mark.parametrize("topic", ["codec-none-0", "codec-lz4-0", "java-zstd-0", "segments-0"])
-def test_only_the_damaged_batch_is_missing(
+def test_drop_malformed_skips_only_the_damaged_batch(
     golden_copy: Callable[..., Path], topic: str, damage: Damage, tmp_path: Path
 ) -> None:
     directory = golden_copy(KAFKA_4_3, topic)
@@ -142,7 +142,7 @@ def test_truncated_closed_segment_loses_its_end_only(
     assert found == [*range(last.base_offset), *range(int(second.name[:20]), 6000)]
 
 
-def test_a_segment_in_the_place_of_another_costs_no_record_of_the_next(golden_copy: Callable[..., Path]) -> None:
+def test_segment_copied_over_another_loses_no_record_of_the_next(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "segments-0")
     first, second = sorted((root / "segments-0").glob("*.log"))[:2]
     everything, _ = offsets(LogDirs.open(root).partition("segments", 0), drop=False)

@@ -68,7 +68,7 @@ def transaction(first: int, producer: int = 7, size: int = 10) -> bytes:
 
 @every_damage
 @pytest.mark.parametrize("size", [1, 400])
-def test_transactions_are_followed_past_damaged_records(
+def test_transactions_are_tracked_past_damaged_records(
     size: int, damage: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     """Of the open transaction, and of the one that was aborted, one batch each is left."""
@@ -94,7 +94,7 @@ def test_transactions_are_followed_past_damaged_records(
 
 
 @pytest.mark.parametrize("damage", list(DAMAGES.values())[1:], ids=list(DAMAGES)[1:])
-def test_damage_behind_the_range_that_keeps_a_transaction_from_being_followed_is_counted(
+def test_damage_after_the_range_that_hides_a_marker_is_counted(
     damage: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     parts = [transaction(0), damage(batch(5, records(5))), control(10, ABORT, TIME, 7), batch(11, records(11))]
@@ -106,7 +106,7 @@ def test_damage_behind_the_range_that_keeps_a_transaction_from_being_followed_is
     assert {error.topic_partition for error in statistics.dropped} == {"orders-0"}
 
 
-def test_a_damaged_length_behind_the_range_hides_no_abort_marker(tmp_path: Path) -> None:
+def test_damaged_length_after_the_range_hides_no_abort_marker(tmp_path: Path) -> None:
     """The file seems to end there: what the transaction came to lies behind it."""
     parts = [transaction(0), DAMAGES["length 2 GB"](batch(5, records(5))), control(10, ABORT, TIME, 7)]
     directory = write_segments(tmp_path, {0: b"".join(parts), 11: batch(11, records(11))})
@@ -116,7 +116,7 @@ def test_a_damaged_length_behind_the_range_hides_no_abort_marker(tmp_path: Path)
 
 
 @every_damage
-def test_of_a_damaged_marker_only_the_transaction_stays_open(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_damaged_marker_leaves_only_its_transaction_open(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     parts = [transaction(0), damage(control(5, ABORT, TIME, 7)), batch(6, records(6))]
     directory = write_segments(tmp_path, {0: b"".join(parts)})
     log = forgiving(directory)
@@ -126,7 +126,7 @@ def test_of_a_damaged_marker_only_the_transaction_stays_open(damage: Callable[[b
         last_stable_offset(open_log(directory))
 
 
-def test_a_closed_segment_that_ends_inside_a_batch_may_hold_any_timestamp(tmp_path: Path) -> None:
+def test_closed_segment_ending_inside_a_batch_is_never_skipped_by_timestamp(tmp_path: Path) -> None:
     """Left out of a search for a timestamp, it would hide its damage, and records with it."""
     directory = write_segments(
         tmp_path, {0: batch(0, records(0)) + batch(5, records(5))[:-1], 10: batch(10, records(10))}

@@ -34,14 +34,14 @@ def without_committed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @every_log
-def test_every_record_equals_what_the_consumer_returned(golden_log: GoldenLog) -> None:
+def test_records_equal_those_of_kafkas_consumer(golden_log: GoldenLog) -> None:
     log = open_log(golden_log)
     batches = scan_partition(log, log.log_start_offset, log.log_end_offset, ScanRequest(columns=ALL_COLUMNS))
     assert plain_rows(batches) == without_committed(golden_log.records())
 
 
 @every_log
-def test_read_committed_equals_what_a_read_committed_consumer_returned(golden_log: GoldenLog) -> None:
+def test_read_committed_records_equal_those_of_kafkas_consumer(golden_log: GoldenLog) -> None:
     log = open_log(golden_log)
     request = ScanRequest(columns=ALL_COLUMNS, read_committed=True)
     batches = scan_partition(log, log.log_start_offset, last_stable_offset(log), request)
@@ -49,13 +49,13 @@ def test_read_committed_equals_what_a_read_committed_consumer_returned(golden_lo
 
 
 @every_log
-def test_log_start_and_end_offset_are_those_of_the_broker(golden_log: GoldenLog) -> None:
+def test_log_start_and_end_offsets_equal_the_brokers(golden_log: GoldenLog) -> None:
     log = open_log(golden_log)
     assert (log.log_start_offset, log.log_end_offset) == (golden_log.log_start_offset, golden_log.high_watermark)
 
 
 @every_log
-def test_batch_headers_are_those_that_dump_log_segments_printed(golden_log: GoldenLog) -> None:
+def test_batch_headers_equal_those_of_dump_log_segments(golden_log: GoldenLog) -> None:
     for path in golden_log.segments():
         dumped = golden_log.batches(path)
         base = int(path.name[:20])
@@ -104,7 +104,7 @@ def test_offset_for_timestamp_is_the_first_record_at_or_after_it(golden_log: Gol
 
 
 @pytest.mark.parametrize("golden_log", golden_logs(topic="transactions"), ids=str)
-def test_aborted_transactions_are_those_of_the_transaction_index(golden_log: GoldenLog) -> None:
+def test_aborted_transactions_equal_the_transaction_index(golden_log: GoldenLog) -> None:
     log = open_log(golden_log)
     indexed = []
     for path in sorted(golden_log.directory.glob("*.txnindex")):
@@ -114,7 +114,7 @@ def test_aborted_transactions_are_those_of_the_transaction_index(golden_log: Gol
     assert found.aborted == indexed
 
 
-def test_a_range_begins_and_ends_inside_batches_and_segments() -> None:
+def test_range_may_start_and_end_inside_batches_and_segments() -> None:
     golden_log = golden_logs(topic="segments", crashed=False)[0]
     log = open_log(golden_log)
     rows = without_committed(golden_log.records())

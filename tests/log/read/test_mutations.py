@@ -198,14 +198,14 @@ def check_mutations(small: Small, everything: bool) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_no_changed_byte_gives_a_wrong_row(name: str, tmp_path: Path) -> None:
+def test_changed_bytes_of_a_sample_give_no_wrong_row(name: str, tmp_path: Path) -> None:
     check_mutations(small_log(SOURCES[name], tmp_path), everything=False)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SOURCES)
-def test_no_changed_byte_anywhere_gives_a_wrong_row(name: str, tmp_path: Path) -> None:
+def test_changed_bytes_anywhere_give_no_wrong_row(name: str, tmp_path: Path) -> None:
     check_mutations(small_log(SOURCES[name], tmp_path), everything=True)
 
 
@@ -229,7 +229,7 @@ def check_truncations(small: Small, lengths: range) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_last_segment_cut_at_some_lengths_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
+def test_last_segment_cut_at_some_lengths_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
     small = small_log(SOURCES[name], tmp_path)
     size = len(small.data[small.last_base])
     check_truncations(small, range(0, size + 1, max(1, size // 40)))
@@ -237,13 +237,13 @@ def test_a_last_segment_cut_at_some_lengths_gives_its_whole_batches(name: str, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_last_segment_cut_at_every_length_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
+def test_last_segment_cut_at_every_length_gives_its_whole_batches(name: str, tmp_path: Path) -> None:
     small = small_log(SOURCES[name], tmp_path)
     check_truncations(small, range(len(small.data[small.last_base]) + 1))
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_closed_segment_cut_inside_a_batch_is_damage(name: str, tmp_path: Path) -> None:
+def test_closed_segment_cut_inside_a_batch_is_damage(name: str, tmp_path: Path) -> None:
     """Cut between two batches it cannot be told from one that the cleaner has made shorter."""
     small = small_log(SOURCES[name], tmp_path)
     base, size = min(small.data), len(small.data[min(small.data)])
@@ -259,6 +259,6 @@ def test_a_closed_segment_cut_inside_a_batch_is_damage(name: str, tmp_path: Path
         assert found.position in borders | {0}
 
 
-def test_the_log_end_of_an_untouched_log_is_behind_its_last_batch(tmp_path: Path) -> None:
+def test_log_end_of_an_intact_log_follows_its_last_batch(tmp_path: Path) -> None:
     small = small_log(SOURCES["v2 zstd"], tmp_path)
     assert open_log(small.directory).log_end_offset == small.end

@@ -49,7 +49,7 @@ def write_index(directory: Path, entries: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("shift", [-5, -1, 0, 1, 2, 4, 5])
-def test_an_entry_that_points_into_a_value_is_not_believed(
+def test_index_entry_pointing_into_a_value_is_rejected(
     log_with_nested_batches: tuple[Path, dict[int, int], dict[int, int]], shift: int
 ) -> None:
     directory, outer, inner = log_with_nested_batches
@@ -62,7 +62,7 @@ def test_an_entry_that_points_into_a_value_is_not_believed(
         assert read(directory, start, end) == list(range(start, end))
 
 
-def test_a_scan_of_such_a_log_gives_the_outer_records_only(
+def test_scan_of_nested_batches_returns_only_the_outer_records(
     log_with_nested_batches: tuple[Path, dict[int, int], dict[int, int]],
 ) -> None:
     directory, _, _ = log_with_nested_batches

@@ -57,7 +57,7 @@ def test_index_entry_of_an_old_broker_is_accepted(golden_log: GoldenLog, first_o
 
 
 @every_log
-def test_reading_begins_at_the_batch_of_an_offset_or_at_the_one_before(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_read_starts_at_the_batch_of_an_offset_or_the_previous_one(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     for index, dumped in enumerate(batches(golden_log)):
         with log.open_segment(index) as file:
@@ -69,7 +69,7 @@ def test_reading_begins_at_the_batch_of_an_offset_or_at_the_one_before(golden_lo
 
 
 @every_log
-def test_every_start_finds_every_record(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_read_from_every_offset_returns_every_later_record(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     expected = [row["offset"] for row in golden_log.records()]
     for start in range(0, log.log_end_offset, 7):
@@ -78,7 +78,7 @@ def test_every_start_finds_every_record(golden_log: GoldenLog, tmp_path: Path) -
 
 
 @every_log
-def test_log_end_search_starts_behind_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
+def test_log_end_search_starts_after_the_last_entry(golden_log: GoldenLog, tmp_path: Path) -> None:
     log = with_old_entries(golden_log, tmp_path / golden_log.directory.name)
     last = batches(golden_log)[-1]
     with log.open_segment(len(log.segments) - 1) as file:

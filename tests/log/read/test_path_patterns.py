@@ -41,7 +41,7 @@ def test_existing_directory_with_a_wildcard_in_its_name_wins(tmp_path: Path) -> 
     )
 
 
-def test_a_pattern_that_finds_nothing_is_an_error_by_name(tmp_path: Path) -> None:
+def test_pattern_without_a_match_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(NotALogDirectory, match=r"/nothing\*: no directory matches the pattern"):
         expanded_paths([tmp_path / "nothing*"])
 

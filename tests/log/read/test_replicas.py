@@ -34,7 +34,7 @@ def _copy(directory: str, epoch: int, log_end: int | None) -> ReplicaCopy:
         ([("a", NO_EPOCH, 5), ("b", NO_EPOCH, 7)], "b"),
     ],
 )
-def test_the_highest_leader_epoch_then_the_furthest_log_end(
+def test_replica_with_the_highest_epoch_then_the_largest_log_end_is_read(
     copies: list[tuple[str, int, int | None]], wanted: str
 ) -> None:
     assert best_copy([_copy(*copy) for copy in copies]).location.directory == wanted
@@ -45,7 +45,7 @@ def _places(*log_dirs: Path) -> LogDirs:
 
 
 @pytest.mark.local_only("counts what is opened")
-def test_a_copy_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_replica_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     old = copy_of(tmp_path / "a", *TP, numbers(0, 9), epoch=1)
     new = copy_of(tmp_path / "b", *TP, numbers(0, 5), epoch=2)
     for segment in old.glob("*.log"):
@@ -67,14 +67,14 @@ def test_scan_of_log_dirs_reads_each_partition_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_only("a bucket has no links")
-def test_same_directory_under_two_names_is_not_a_copy(tmp_path: Path) -> None:
+def test_same_directory_under_two_names_is_not_a_replica(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", *TP, numbers(0, 5))
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert _places(tmp_path / "a", tmp_path / "link", tmp_path / "a" / "orders-0").copies == {}
 
 
 @pytest.mark.local_only("messages name local paths")
-def test_many_choices_are_logged_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_replica_choices_are_logged_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for partition in range(8):
         copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
         copy_of(tmp_path / "b", "t", partition, numbers(0, 3))
@@ -122,7 +122,7 @@ def test_cluster_ids_decide_where_a_partition_has_no_topic_id(tmp_path: Path) ->
         dirs.chosen([TP])
 
 
-def test_topics_of_two_clusters_with_names_of_their_own_are_read_together(tmp_path: Path) -> None:
+def test_distinct_topics_of_two_clusters_are_read_together(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", "east", 0, numbers(0, 5), topic_id=IDS[0], cluster="east")
     copy_of(tmp_path / "b", "west", 0, numbers(0, 5), topic_id=IDS[1], cluster="west")
     dirs = _places(tmp_path / "a", tmp_path / "b")
@@ -143,7 +143,7 @@ def test_damaged_epoch_file_is_logged_and_counts_as_missing(tmp_path: Path, capl
     assert "leader epochs not used: " in caplog.text
 
 
-def test_the_check_of_several_brokers_at_once_is_refused_rather_than_left_half_done(tmp_path: Path) -> None:
+def test_check_of_several_brokers_directories_at_once_is_refused(tmp_path: Path) -> None:
     brokers = two_brokers(tmp_path)
     with pytest.raises(NotALogDirectory, match="one of them must be left out"):
         check_log_dirs(brokers)

@@ -52,9 +52,7 @@ def offsets(found: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("drop", [False, True])
-def test_segments_that_the_cleaner_merges_under_a_reader_lose_no_row_and_give_none_twice(
-    drop: bool, tmp_path: Path
-) -> None:
+def test_segments_merged_during_a_read_lose_and_duplicate_no_row(drop: bool, tmp_path: Path) -> None:
     directory = four_segments(tmp_path)
     log = open_log(directory)
     log.hints = OpenHints(pass_over_damage=drop)
@@ -68,7 +66,7 @@ def test_segments_that_the_cleaner_merges_under_a_reader_lose_no_row_and_give_no
 
 
 @pytest.mark.parametrize(("start", "end"), [(100, 200), (150, 200), (180, 220), (200, 300), (0, 400), (195, 197)])
-def test_a_range_planned_before_a_merge_is_read_after_it(start: int, end: int, tmp_path: Path) -> None:
+def test_range_planned_before_a_merge_is_read_after_it(start: int, end: int, tmp_path: Path) -> None:
     directory = four_segments(tmp_path)
     log = open_log(directory)
     assert log.log_end_offset == END
@@ -76,7 +74,7 @@ def test_a_range_planned_before_a_merge_is_read_after_it(start: int, end: int, t
     assert offsets(scan_partition(log, start, end)) == list(range(start, end))
 
 
-def test_timestamps_are_looked_up_after_a_merge(tmp_path: Path) -> None:
+def test_timestamp_lookup_works_after_a_merge(tmp_path: Path) -> None:
     directory = four_segments(tmp_path)
     for wanted in (150, 199, 200, 201, 350):
         log = open_log(four_segments(tmp_path))
@@ -85,9 +83,7 @@ def test_timestamps_are_looked_up_after_a_merge(tmp_path: Path) -> None:
         assert offset_for_timestamp(log, TIME + wanted) == wanted
 
 
-def test_a_timestamp_is_looked_up_in_a_log_that_is_truncated_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timestamp_lookup_works_in_a_log_truncated_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovering broker cuts the first segment right after it was opened, and removes the one behind it."""
     directory = write_segments(tmp_path, {0: batches(0, 100), 100: batches(100, 110)})
     log = open_log(directory)
@@ -108,7 +104,7 @@ def test_a_timestamp_is_looked_up_in_a_log_that_is_truncated_meanwhile(
 
 
 @pytest.mark.parametrize("drop", [False, True])
-def test_transactions_are_followed_over_a_merge(drop: bool, tmp_path: Path) -> None:
+def test_transactions_are_tracked_across_a_merge(drop: bool, tmp_path: Path) -> None:
     """Aborted with a marker that lies in what was the second segment; another transaction stays open."""
 
     def transaction(first: int, producer: int) -> bytes:
@@ -139,7 +135,7 @@ def test_transactions_are_followed_over_a_merge(drop: bool, tmp_path: Path) -> N
     assert offsets(scan_partition(log, 0, 12, request)) == list(range(5, 10))
 
 
-def test_damage_in_a_log_that_never_stays_the_same_is_damage_after_some_listings(
+def test_damage_in_a_log_that_always_changes_is_reported_after_some_listings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = batches(0, 5) + batches(5, 10)[:-1] + b"!" + batches(10, 15)
@@ -168,7 +164,7 @@ def large_segment(tmp_path: Path) -> tuple[Path, int]:
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_log_truncated_while_it_is_read_is_data_loss(told: bool, tmp_path: Path) -> None:
+def test_log_truncated_while_it_is_read_is_data_loss(told: bool, tmp_path: Path) -> None:
     directory, cut = large_segment(tmp_path)
     log = open_log(directory)
     lost: list[KafkalogError] = []
@@ -186,7 +182,7 @@ def test_a_log_truncated_while_it_is_read_is_data_loss(told: bool, tmp_path: Pat
         assert [(type(error), error.offset) for error in lost] == [(DataLoss, 200)]
 
 
-def test_a_log_truncated_and_written_again_while_it_is_read_goes_on_with_what_is_there(tmp_path: Path) -> None:
+def test_log_truncated_and_rewritten_during_a_read_continues_with_the_new_records(tmp_path: Path) -> None:
     """A follower that finds itself ahead of a new leader truncates, and gets other records in other batches."""
     directory, _ = large_segment(tmp_path)
     log = open_log(directory)
@@ -202,7 +198,7 @@ def test_a_log_truncated_and_written_again_while_it_is_read_goes_on_with_what_is
     assert set(sizes) == {LARGE, 31_000}
 
 
-def test_a_segment_written_again_under_its_name_goes_on_with_what_is_there(tmp_path: Path) -> None:
+def test_segment_rewritten_under_its_name_continues_with_the_new_records(tmp_path: Path) -> None:
     """Restored from a backup, say: the name leads to another file, and the open one is cut."""
     directory, cut = large_segment(tmp_path)
     log = open_log(directory)

@@ -160,19 +160,19 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
 
 @_QUICK
 @given(log_plans(), st.data())
-def test_a_scan_equals_the_plain_decoder_filtered_in_python(plan: LogPlan, data: st.DataObject) -> None:
+def test_scan_equals_the_plain_decoder_filtered_in_python(plan: LogPlan, data: st.DataObject) -> None:
     check_a_log(plan, USUAL, data)
 
 
 @_QUICK
 @given(log_plans(12, index_states=("lying", "stale")), st.data())
-def test_an_index_that_lies_costs_no_row_and_adds_none(plan: LogPlan, data: st.DataObject) -> None:
+def test_wrong_index_loses_and_adds_no_row(plan: LogPlan, data: st.DataObject) -> None:
     check_a_log(replace(plan, index_interval=0, start_at=0.0), USUAL, data)
 
 
 @_QUICK
 @given(log_plans(), st.sampled_from((TINY, SMALL)), st.data())
-def test_the_size_of_windows_and_buffers_does_not_show(
+def test_scan_does_not_depend_on_window_and_buffer_sizes(
     plan: LogPlan, sizes: dict[str, int], data: st.DataObject
 ) -> None:
     check_a_log(plan, sizes, data)
@@ -182,13 +182,15 @@ def test_the_size_of_windows_and_buffers_does_not_show(
 @pytest.mark.timeout(1800)
 @_LONG
 @given(log_plans(max_batches=20), st.sampled_from((USUAL, TINY, SMALL)), st.data())
-def test_many_logs_and_requests(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> None:
+def test_scan_of_many_random_logs_equals_the_plain_decoder(
+    plan: LogPlan, sizes: dict[str, int], data: st.DataObject
+) -> None:
     check_a_log(plan, sizes, data)
 
 
 @_QUICK
 @given(log_plans())
-def test_the_last_stable_offset_is_the_first_offset_of_the_oldest_open_transaction(plan: LogPlan) -> None:
+def test_last_stable_offset_is_the_first_offset_of_the_oldest_open_transaction(plan: LogPlan) -> None:
     with written(plan) as log:
         unstable = first_unstable_offset(log.batches)
         expected = log.log_end_offset if unstable is None else max(unstable, log.log_start_offset)

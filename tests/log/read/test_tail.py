@@ -60,7 +60,7 @@ def test_tail_equals_the_end_of_random_logs_with_any_index(plan: LogPlan, step: 
             assert found == start
 
 
-def test_a_tail_is_read_from_its_end_and_not_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tail_is_read_from_the_log_end(monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[ScanStatistics] = []
 
     def watched(*arguments: Any, **options: Any) -> Any:

@@ -34,7 +34,7 @@ def three_segments(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("base", [0, 5])
 @pytest.mark.parametrize("read", READS)
-def test_a_link_that_leads_nowhere_is_named(read: str, base: int, tmp_path: Path) -> None:
+def test_broken_link_is_named(read: str, base: int, tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     path = log_path(directory, base)
     path.unlink()
@@ -44,7 +44,7 @@ def test_a_link_that_leads_nowhere_is_named(read: str, base: int, tmp_path: Path
     assert (raised.value.topic_partition, raised.value.path) == ("orders-0", str(path))
 
 
-def test_a_link_that_leads_nowhere_in_the_place_of_the_last_segment_is_named(tmp_path: Path) -> None:
+def test_broken_link_as_the_last_segment_is_named(tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     path = log_path(directory, 10)
     path.unlink()
@@ -56,7 +56,7 @@ def test_a_link_that_leads_nowhere_in_the_place_of_the_last_segment_is_named(tmp
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("read", READS)
-def test_a_pipe_or_directory_named_like_a_segment_is_named(
+def test_pipe_or_directory_named_like_a_segment_is_named(
     read: str, make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     directory = three_segments(tmp_path)
@@ -69,7 +69,7 @@ def test_a_pipe_or_directory_named_like_a_segment_is_named(
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_pipe_named_like_an_index_is_no_index(suffix: str, tmp_path: Path) -> None:
+def test_pipe_named_like_an_index_is_ignored(suffix: str, tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     os.mkfifo(directory / f"{segment_name(5)}{suffix}")
     os.mkfifo(directory / f"{segment_name(10)}{suffix}")
@@ -80,7 +80,7 @@ def test_a_pipe_named_like_an_index_is_no_index(suffix: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_partition_whose_files_have_all_gone_is_data_loss_or_an_empty_log(read: str, tmp_path: Path) -> None:
+def test_partition_whose_files_were_deleted_is_data_loss_or_an_empty_log(read: str, tmp_path: Path) -> None:
     directory = three_segments(tmp_path)
     log = open_log(directory)
     assert log.log_end_offset == 15

@@ -53,7 +53,7 @@ def test_topic_id_in_a_store_that_fails_is_not_taken_for_a_missing_one() -> None
     assert PartitionLocation("orders", 0, "s3://bucket/data/orders-0", failing(errno.ENOENT)).topic_id() is None
 
 
-def test_replica_whose_leader_epochs_cannot_be_read_is_not_passed_over() -> None:
+def test_replica_with_unreadable_leader_epochs_is_not_skipped() -> None:
     places = [
         PartitionLocation("orders", 0, f"s3://bucket/{broker}/orders-0", failing(errno.ETIMEDOUT)) for broker in "ab"
     ]

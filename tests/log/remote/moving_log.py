@@ -11,7 +11,8 @@ from kafkalog_spark.format.names import REMOTE_STORAGE_FILE, segment_name
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.segment_upload import LogSegmentData
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from tests.log.tiered.aiven_writer import local_tiered_files
 from tests.log.tiered.golden_tiered import CLEAN
 from tests.log.tiered.reading import readable

@@ -37,7 +37,7 @@ def got(cache: ChunkCache, fetches: Fetches, count: int, size: int) -> list[Futu
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(25, 2), (45, 1), (1000, 1)])
-def test_pieces_of_half_of_the_cache_or_one_are_fetched_at_a_time(size: int, at_once: int) -> None:
+def test_read_ahead_fetches_at_most_half_of_the_cache_or_one_piece(size: int, at_once: int) -> None:
     cache, fetches = ChunkCache(100), Fetches()
     pieces = got(cache, fetches, 8, size)
     for _ in range(at_once):
@@ -49,7 +49,7 @@ def test_pieces_of_half_of_the_cache_or_one_are_fetched_at_a_time(size: int, at_
     cache.close()
 
 
-def test_nothing_is_read_ahead_without_room() -> None:
+def test_no_read_ahead_without_room_in_the_cache() -> None:
     cache, fetches = ChunkCache(100), Fetches()
     pieces = got(cache, fetches, 1, 45)
     assert fetches.begun.acquire(timeout=60)
@@ -62,7 +62,7 @@ def test_nothing_is_read_ahead_without_room() -> None:
     cache.close()
 
 
-def test_failed_fetch_makes_room_and_its_piece_is_fetched_anew() -> None:
+def test_failed_fetch_frees_its_room_and_is_retried() -> None:
     cache = ChunkCache(100)
 
     def fail() -> bytes:
@@ -75,7 +75,7 @@ def test_failed_fetch_makes_room_and_its_piece_is_fetched_anew() -> None:
     cache.close()
 
 
-def test_closed_cache_ends_those_that_wait_for_a_piece_read_ahead() -> None:
+def test_close_ends_waits_for_pieces_read_ahead() -> None:
     cache, fetches = ChunkCache(100), Fetches()
     for number in range(_THREADS + 1):  # the last one waits for a thread
         cache.fetch_ahead(number, 1, fetches.fetch)
@@ -89,7 +89,7 @@ def test_closed_cache_ends_those_that_wait_for_a_piece_read_ahead() -> None:
     assert not closing.is_alive()
 
 
-def test_weighted_cache_holds_the_values_used_last_or_one_that_is_heavier() -> None:
+def test_weighted_cache_holds_the_least_recently_used_values_or_one_oversized() -> None:
     cache = WeightedCache[int](100, lambda value: value)
     made: list[int] = []
 

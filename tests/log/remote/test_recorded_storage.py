@@ -21,7 +21,8 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
-from kafkalog_spark.log.remote.recorded_storage import RefusedStore, recorded_dirs
+from kafkalog_spark.log.remote.recorded_storage import recorded_dirs
+from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
@@ -100,7 +101,7 @@ def refusal(remote: RemoteDir) -> str:
         {CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.dir": "/data/tier"},
     ],
 )
-def test_folder_beside_the_log_directory_is_followed(properties: dict[str, str]) -> None:
+def test_folder_beside_the_log_directory_is_read(properties: dict[str, str]) -> None:
     remote = found("/data/logs", properties)
     assert remote.store is LOCAL
     assert remote.directory.startswith("/data/tier/")
@@ -134,7 +135,9 @@ def test_folder_beside_the_log_directory_is_followed(properties: dict[str, str])
         ),
     ],
 )
-def test_root_elsewhere_is_refused_with_the_options_that_allow_it(properties: dict[str, str], options: str) -> None:
+def test_root_elsewhere_is_refused_and_names_the_options_that_allow_it(
+    properties: dict[str, str], options: str
+) -> None:
     remote = found("/data/logs", properties)
     assert isinstance(remote.store, RefusedStore)
     message = refusal(remote)
@@ -163,14 +166,14 @@ def test_endpoint_of_the_reader_is_used_instead_of_the_file(name: str) -> None:
     assert (config["region"], config["virtual_hosted_style_request"]) == ("eu-north-1", "false")
 
 
-def test_region_that_would_change_the_host_is_not_taken() -> None:
+def test_region_that_would_change_the_host_is_ignored() -> None:
     properties = {**S3, "rsm.config.storage.s3.region": "x.evil.org/"}
     remote = found("/data/logs", properties, {"tiered.root": "s3://tier"})
     assert isinstance(remote.store, ObjectStore)
     assert "region" not in remote.store.options.for_s3("tier").config
 
 
-def test_credentials_in_the_file_are_not_taken() -> None:
+def test_credentials_in_the_file_are_ignored() -> None:
     properties = {
         **S3,
         "rsm.config.storage.aws.access.key.id": "theirs",
@@ -205,7 +208,7 @@ def test_bucket_is_not_beside_a_log_directory_in_another_bucket() -> None:
     assert isinstance(local.store, RefusedStore)
 
 
-def test_unreadable_file_does_not_keep_local_records_from_being_read() -> None:
+def test_unreadable_file_does_not_prevent_reading_local_records() -> None:
     file = Root(f"/data/logs/{REMOTE_STORAGE_FILE}", UnreadableStore())
     place = Place("orders", 0, "/data/logs/orders-0", LOCAL)
     (remote,) = recorded_dirs(file, [place], [], None, TierOptions()).dirs
@@ -231,7 +234,7 @@ def moved(tmp_path: Path) -> MovingLog:
     return log
 
 
-def test_log_that_is_partly_elsewhere_is_read_with_the_options_of_the_error(moved: MovingLog) -> None:
+def test_log_partly_elsewhere_is_read_with_the_options_named_in_the_error(moved: MovingLog) -> None:
     with pytest.raises(OptionError, match=rf"^{TOPIC}-0 .* which no option allows; if you trust it") as refused:
         opened(moved.data, topic=TOPIC, tier=TierOptions())
     said = str(refused.value).split("give the options ")[1].split(" (commands")[0]
@@ -270,7 +273,7 @@ def test_key_file_that_the_directory_names_is_not_opened(moved: MovingLog, tmp_p
     os.mkfifo(pipe)
     file.write_bytes(file.read_bytes().replace(str(KEYS / "one.pem").encode(), str(pipe).encode()))
     tier = TierOptions.of({"tiered.root": str(tmp_path / "elsewhere" / "tier")})
-    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID}, .* has it in {pipe}"):
+    with pytest.raises(KeyNotGiven, match=rf"option tiered.encryption.key.{KEY_ID} to .* has it in {pipe}"):
         rows_of(opened(moved.data, topic=TOPIC, tier=tier))
 
 
@@ -304,7 +307,7 @@ class Listener(threading.Thread):
 
 
 @pytest.mark.parametrize("bucket", [{**S3, "endpoint": "s3"}, {**AZURE, "endpoint": "azure"}], ids=["s3", "azure"])
-def test_endpoint_that_the_directory_names_gets_no_request(moved: MovingLog, bucket: dict[str, str]) -> None:
+def test_endpoint_named_by_the_directory_receives_no_request(moved: MovingLog, bucket: dict[str, str]) -> None:
     listener = Listener()
     listener.start()
     vendor = bucket.pop("endpoint")

@@ -14,7 +14,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.remote.moving_log import DATE, MovingLog
@@ -52,7 +52,9 @@ ALL = consumed(CLEAN, TOPIC)
 
 @layouts
 @pytest.mark.parametrize("moved", [0, 3, 100])
-def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[str, str], moved: int) -> None:
+def test_log_directory_path_alone_reads_local_and_remote_segments(
+    tmp_path: Path, properties: dict[str, str], moved: int
+) -> None:
     log = MovingLog(tmp_path, TOPIC, properties)
     log.move(moved)
     for committed in (False, True):
@@ -63,7 +65,7 @@ def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[s
 
 @layouts
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_segments_that_move_while_they_are_read(
+def test_segments_moved_during_a_read_are_read_once(
     tmp_path: Path, properties: dict[str, str], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each one when it is about to be opened, and others with it."""
@@ -80,7 +82,7 @@ def test_segments_that_move_while_they_are_read(
     assert not log.segments
 
 
-def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
+def test_planned_task_reads_segments_moved_since(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     partition = LogDirs.open(log.data).locations[TOPIC, 0].open()
     task = partition.location_for(0, partition.log_end_offset)
@@ -88,20 +90,20 @@ def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
     assert rows_of(task.open()) == ALL
 
 
-def test_what_is_all_on_disk_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fully_local_log_sends_no_remote_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
-    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.look", pytest.fail)
+    monkeypatch.setattr("kafkalog_spark.log.remote.part_finder.RemoteDirListing.list_segments", pytest.fail)
     assert rows_of(opened(log.data, topic=TOPIC, tier=WITH_KEY)) == ALL
 
 
-def test_layout_broker_reads_the_disk_alone(tmp_path: Path) -> None:
+def test_layout_broker_reads_only_local_segments(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     log.move(3)
     rows = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions.of({"layout": "broker"})))
     assert rows == [row for row in ALL if row["offset"] >= log.segments[0].start_offset]
 
 
-def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) -> None:
+def test_missing_remote_storage_is_an_error(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     log.move(3)
     (tmp_path / "tier").rename(tmp_path / "elsewhere")
@@ -109,7 +111,7 @@ def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) 
         opened(log.data, topic=TOPIC, tier=WITH_KEY)
 
 
-def test_the_file_holds_no_secret_and_is_read_again() -> None:
+def test_recorded_file_contains_no_secret_and_round_trips() -> None:
     secret = "s3cr3t-access-key"
     given = {
         **S3,
@@ -139,37 +141,43 @@ def test_key_pair_of_new_segments_is_the_configured_one(key_id: str) -> None:
     [
         (
             {**TWO_KEYS, "rsm.config.encryption.key.pair.id": "three"},
-            r"key.pair.id is 'three', which is none of .*: one, two",
+            r"key.pair.id is 'three', which is not in .*: one, two",
         ),
         ({CLASS_NAME: "org.example.Mine"}, "runs in a JVM only"),
         ({"rsm.config.storage.rot": "/x"}, r"rsm.config.storage.rot.*did you mean 'rsm.config.storage.root'"),
         ({"rsm.config.chunk.size": "0"}, r"rsm.config.chunk.size must be positive"),
         ({"rsm.config.key.prefix": "/a/"}, "none at its start"),
-        ({"rsm.config.encryption.enabled": "true"}, r"encryption.key.pair.id is None, which is none of"),
+        ({"rsm.config.encryption.enabled": "true"}, r"encryption.key.pair.id is None, which is not in"),
         ({"rsm.config.encryption.key.pairs": "one"}, r"names .one., (and|without) .*key.pairs.one.private.key.file"),
         ({"rsm.config.storage.backend.class": "S3"}, "storage.backend.class is S3"),
         (S3, "storage.s3.bucket.name is missing"),
         (
             {"rsm.config.encryption.key.pairs": "one", ONE_KEY: "-----BEGIN KEY-----\nabc"},
-            "private.key.file holds a key",
+            "private.key.file contains a key",
         ),
-        ({**TIER, "rsm.config.storage.s3.endpoint.url": "http://me:pw@host"}, "endpoint.url has a user, a query or"),
-        ({**TIER, "rsm.config.storage.s3.endpoint.url": "https://host/?sig=abc"}, "endpoint.url has a user, a query"),
+        (
+            {**TIER, "rsm.config.storage.s3.endpoint.url": "http://me:pw@host"},
+            "endpoint.url contains a user, a query or",
+        ),
+        (
+            {**TIER, "rsm.config.storage.s3.endpoint.url": "https://host/?sig=abc"},
+            "endpoint.url contains a user, a query",
+        ),
         ({CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.storage.root": "/x"}, "unknown option 'rsm.config.storage.root'"),
     ],
 )
-def test_properties_that_cannot_be_used(given: dict[str, str], message: str) -> None:
+def test_invalid_storage_properties_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message) as refused:
         RemoteStorageOptions.of(given, "/tier")
     assert not any(secret in str(refused.value) for secret in ("pw", "abc"))
 
 
-def test_a_folder_has_to_be_named() -> None:
+def test_storage_without_a_folder_is_refused() -> None:
     with pytest.raises(OptionError, match=r"rsm.config.storage.root is missing"):
         RemoteStorageOptions.of({})
 
 
-def test_check_looks_at_both(tmp_path: Path) -> None:
+def test_check_covers_local_and_remote_segments(tmp_path: Path) -> None:
     log = MovingLog(tmp_path, TOPIC, {"rsm.config.compression.enabled": "true"})
     log.move(4)
     result = check_log_dirs([log.data])
@@ -180,7 +188,7 @@ def test_check_looks_at_both(tmp_path: Path) -> None:
     assert check_log_dirs([log.data]).findings.kept
 
 
-def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S3Server) -> None:
+def test_bucket_is_read_with_the_readers_credentials(tmp_path: Path, s3: S3Server) -> None:
     properties = {
         **S3,
         "rsm.config.storage.s3.bucket.name": "tier",
@@ -200,9 +208,7 @@ def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S
 
 
 @pytest.mark.parametrize("content", [None, b"", b"damaged"], ids=["missing", "empty", "damaged"])
-def test_remote_segments_of_a_partition_without_a_readable_topic_id_are_not_left_out_silently(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_unreadable_topic_id_is_an_error_for_remote_segments(tmp_path: Path, content: bytes | None) -> None:
     log = MovingLog(tmp_path, TOPIC, {})
     metadata = log.data / f"{TOPIC}-0" / "partition.metadata"
     if content is None:

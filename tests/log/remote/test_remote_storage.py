@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
 from kafkalog_spark.log.remote import remote_storage
 from kafkalog_spark.log.remote.folder_store import FolderStore
+from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.remote.moving_log import FILES, data_of
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS
@@ -48,13 +49,13 @@ def storage(
     tmp_path: Path, properties: Mapping[str, str], most: Callable[[], int] = lambda: 1 << 30, **more: str
 ) -> RemoteStorage:
     options = RemoteStorageOptions.of({**properties, **more}, str(tmp_path / "tier"))
-    made = RemoteStorage(options, (tmp_path / "remote-log-index-cache", most))
+    made = RemoteStorage(options, BoundedDirectory(tmp_path / "remote-log-index-cache", most))
     made.mark()
     return made
 
 
 @layouts
-def test_a_copied_segment_comes_back_and_goes(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_copied_segment_is_fetched_and_deleted(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     for segment in SEGMENTS:
         remote.copy(segment, data_of(segment, tmp_path / "log"))
@@ -75,7 +76,7 @@ def test_a_copied_segment_comes_back_and_goes(tmp_path: Path, properties: dict[s
 
 
 @layouts
-def test_the_reader_sees_what_consumers_saw(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_reader_returns_the_records_of_kafkas_consumer(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     for segment in SEGMENTS:
         remote.copy(segment, data_of(segment, tmp_path / "log"))
@@ -104,9 +105,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str,
 
 
 @given(begin=st.integers(0, LARGEST.size + 10), size=st.integers(0, LARGEST.size))
-def test_any_range_of_a_segment_is_the_files(
-    copied: dict[tuple[str, str], RemoteStorage], begin: int, size: int
-) -> None:
+def test_any_fetched_range_equals_the_file(copied: dict[tuple[str, str], RemoteStorage], begin: int, size: int) -> None:
     expected = FILES[LARGEST.name][RemoteFile.LOG][begin : begin + size]
     for name, remote in copied.items():
         assert remote.fetch(LARGEST, begin, begin + size) == expected, name
@@ -114,9 +113,9 @@ def test_any_range_of_a_segment_is_the_files(
 
 @pytest.mark.parametrize("size", [1000, LARGEST.size], ids=["some", "one"])
 def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK", 500)
+    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK_SIZE", 500)
     monkeypatch.setattr(remote_storage, "DECODED_BLOCK", 300)
-    monkeypatch.setattr(ChunkCodec, "chunk", None)  # a whole chunk is never decoded
+    monkeypatch.setattr(ChunkCodec, "decode_chunk", None)  # a whole chunk is never decoded
     remote = storage(tmp_path, {**ZSTD, "rsm.config.chunk.size": str(size)})
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
     log = FILES[LARGEST.name][RemoteFile.LOG]
@@ -125,7 +124,7 @@ def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch:
     remote.close()
 
 
-def test_the_index_cache_has_what_it_may_have_now(tmp_path: Path) -> None:
+def test_index_cache_follows_its_current_limit(tmp_path: Path) -> None:
     most = 1 << 30
     remote = storage(tmp_path, {}, lambda: most)
 
@@ -145,7 +144,7 @@ def test_the_index_cache_has_what_it_may_have_now(tmp_path: Path) -> None:
 
 
 @layouts
-def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_failed_copy_leaves_no_object(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     data = data_of(LARGEST, tmp_path / "log")
     data.indexes[RemoteFile.PRODUCER_SNAPSHOT].unlink()
@@ -159,7 +158,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, 
 
 
 @layouts
-def test_a_cut_object_is_refused_wherever_it_is_read(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_truncated_object_is_refused_by_every_read(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
     reads: dict[str, Callable[[], bytes]] = {".log": lambda: remote.fetch(LARGEST, 0, 1)}
@@ -179,7 +178,7 @@ def test_folders_are_equal_by_their_roots() -> None:
 
 
 @layouts
-def test_a_copied_segment_is_on_disk_with_all_directories_above(
+def test_copied_segment_is_synced_with_all_its_parents(
     tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = storage(tmp_path, properties)
@@ -194,7 +193,7 @@ def test_a_copied_segment_is_on_disk_with_all_directories_above(
 
 
 @layouts
-def test_a_deleted_segment_is_incomplete_on_disk_before_its_other_objects_go(
+def test_deleted_segment_loses_its_manifest_before_its_other_objects(
     tmp_path: Path, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash keeps any of the removals that were not synced: a complete segment without its .log would be damage."""

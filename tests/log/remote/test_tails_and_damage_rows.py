@@ -10,7 +10,7 @@ from tests.log.tiered.golden_tiered import GoldenCluster
 
 
 @pytest.mark.parametrize("name", ["clean", "killed"])
-def test_tails_and_damage_rows_of_remote_segments(name: str) -> None:
+def test_tail_and_permissive_reads_of_remote_segments_equal_a_plain_read(name: str) -> None:
     cluster = GoldenCluster(name)
     dirs = LogDirs.open([cluster.data, cluster.remote])
     columns = ("partition", "offset", "value")

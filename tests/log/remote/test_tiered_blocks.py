@@ -24,7 +24,7 @@ SEGMENT = b"".join(random.Random(number).randbytes(500) * 20 for number in range
 
 
 @pytest.mark.parametrize("first", [0, 3_333_333])
-def test_a_segment_of_compressed_chunks(s3: S3Server, proxy: FaultProxy, first: int) -> None:
+def test_segment_of_compressed_chunks_is_read_in_blocks(s3: S3Server, proxy: FaultProxy, first: int) -> None:
     chunks = [zstandard.compress(SEGMENT[at : at + CHUNK]) for at in range(0, len(SEGMENT), CHUNK)]
     index = ChunkIndex.of_variable(CHUNK, len(SEGMENT), np.array([len(chunk) for chunk in chunks], np.int64))
     path = f"s3://tier/{uuid4().hex}/0-x.log"
@@ -36,7 +36,7 @@ def test_a_segment_of_compressed_chunks(s3: S3Server, proxy: FaultProxy, first: 
     codec = ChunkCodec(compressed=True)
 
     def fetch(begin: int, end: int) -> Buffer:
-        wanted = index.range_of(begin, end)
+        wanted = index.object_range(begin, end)
         assert begin % CHUNK == 0, "whole chunks are asked for"
         return original_bytes(codec, index, bytes(ranges(wanted.begin, wanted.end)), begin, end)
 

@@ -16,8 +16,8 @@ from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
-from kafkalog_spark.log.tiered.tier_options import NO_TIER
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, remote_key
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS
 from kafkalog_spark.store.interface import FileFacts, OpenFile
 from kafkalog_spark.store.local_store import LocalFile, LocalStore
 from tests.log.helpers.plain_decoder import decode_batches
@@ -36,7 +36,9 @@ isolation_levels = pytest.mark.parametrize("committed", [False, True], ids=["unc
 
 @partitions
 @isolation_levels
-def test_local_and_remote_are_one_log(cluster: GoldenCluster, topic: str, partition: int, committed: bool) -> None:
+def test_local_and_remote_segments_are_read_as_one_log(
+    cluster: GoldenCluster, topic: str, partition: int, committed: bool
+) -> None:
     log = opened(cluster.data, cluster.remote, topic=topic, partition=partition)
     said = cluster.said(topic, partition)
     assert (log.log_start_offset, log.log_end_offset) == (said["log_start_offset"], said["high_watermark"])
@@ -45,7 +47,7 @@ def test_local_and_remote_are_one_log(cluster: GoldenCluster, topic: str, partit
 
 
 @partitions
-def test_the_order_of_the_paths_does_not_matter(cluster: GoldenCluster, topic: str, partition: int) -> None:
+def test_order_of_the_paths_does_not_matter(cluster: GoldenCluster, topic: str, partition: int) -> None:
     log = opened(cluster.remote.parent, cluster.data, topic=topic, partition=partition)
     assert rows_of(log) == consumed(cluster, topic, partition)
 
@@ -53,7 +55,7 @@ def test_the_order_of_the_paths_does_not_matter(cluster: GoldenCluster, topic: s
 @isolation_levels
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
 @partitions
-def test_a_tier_alone(
+def test_tier_without_a_log_directory_is_read(
     cluster: GoldenCluster, topic: str, partition: int, layout: str, committed: bool, tmp_path: Path
 ) -> None:
     """Without a log directory: what was copied. What the log begins with by now, only that one knows."""
@@ -74,7 +76,7 @@ def test_a_tier_alone(
     assert got == consumed(cluster, topic, partition, committed=committed, end=end)
 
 
-def test_a_tier_alone_has_the_last_stable_offset_of_its_last_snapshot() -> None:
+def test_tier_alone_uses_the_last_stable_offset_of_its_last_snapshot() -> None:
     """Segments are copied when their transactions have ended, but a marker may lie after the last one that was: what
     became of such a transaction is not in the tier. Its records are held back, as those of an open one are."""
     log = opened(CLEAN.remote, topic="transactions")
@@ -96,7 +98,7 @@ def _when(mode: AivenMode, chunk: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     ("mode", "chunk"), [pytest.param(mode, chunk, marks=_when(mode, chunk)) for mode in AivenMode for chunk in CHUNKS]
 )
-def test_aivens_chunks(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
+def test_aiven_chunks_of_any_size_are_read(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
     first = CLEAN.remote / remote_key(Layout.LOCAL_TIERED, readable(CLEAN)[0], RemoteFile.LOG)
     batch = 12 + int.from_bytes(first.read_bytes()[8:12], "big")
     sizes = {"a byte less than a batch": batch - 1, "a batch": batch, "1 MiB": 1 << 20, "more than the file": 1 << 30}
@@ -108,11 +110,11 @@ def test_aivens_chunks(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
             log = opened(CLEAN.data, root, topic=topic)
             assert rows_of(log, committed=committed) == consumed(CLEAN, topic, committed=committed)
             parts = log._parts if isinstance(log, TieredLog) else []
-            assert any(part.held is not None for part in parts)
+            assert any(part.stored is not None for part in parts)
 
 
 @isolation_levels
-def test_ranges_anywhere(committed: bool, tmp_path: Path) -> None:
+def test_any_range_of_a_tiered_log_is_read(committed: bool, tmp_path: Path) -> None:
     """Transactions of a range may end after it, and in another segment, also in the local one."""
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD_ENCRYPTED, 3000, topic="transactions")
     log = opened(CLEAN.data, root, topic="transactions")
@@ -131,14 +133,14 @@ def test_records_below_the_logs_start_are_not_read() -> None:
     assert rows_of(log)[0]["offset"] == log.log_start_offset == 375
 
 
-def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
+def test_recreated_topic_has_no_record_of_the_old_one() -> None:
     dirs = LogDirs.open([CLEAN.remote])
     assert len(dirs.locations["recreated", 0].remote) == 2  # type: ignore[attr-defined]
     for roots in ([CLEAN.remote], [CLEAN.data, CLEAN.remote]):
         assert rows_of(opened(*roots, topic="recreated")) == consumed(CLEAN, "recreated")
 
 
-def test_a_copy_that_was_cut_short_is_not_read(tmp_path: Path) -> None:
+def test_incomplete_copy_is_not_read(tmp_path: Path) -> None:
     log = opened(KILLED.remote, topic="killed")
     whole = [segment for segment in readable(KILLED) if segment.partition.topic == "killed"]
     assert log.log_end_offset == max(segment.until for segment in whole)
@@ -149,7 +151,7 @@ def test_a_copy_that_was_cut_short_is_not_read(tmp_path: Path) -> None:
     assert opened(root, topic="killed").log_end_offset == max(whole, key=lambda one: one.until).start_offset
 
 
-def test_events_of_the_metadata_topic_decide_where_it_is_given(tmp_path: Path) -> None:
+def test_metadata_topic_decides_which_segments_are_read(tmp_path: Path) -> None:
     """A copy that looks whole, of which the topic says that it was not finished."""
     data, remote = tmp_path / "data", tmp_path / "remote"
     shutil.copytree(KILLED.data, data)
@@ -167,7 +169,7 @@ def test_events_of_the_metadata_topic_decide_where_it_is_given(tmp_path: Path) -
     assert opened(remote, topic="killed").log_end_offset == end
 
 
-def test_segments_that_the_metadata_topic_does_not_know_are_read(tmp_path: Path) -> None:
+def test_segments_unknown_to_the_metadata_topic_are_read(tmp_path: Path) -> None:
     """It may be an older copy than the tier."""
     data = tmp_path / "data"
     shutil.copytree(CLEAN.data, data, ignore=lambda _, names: [name for name in names if name == "plain-0"])
@@ -176,7 +178,7 @@ def test_segments_that_the_metadata_topic_does_not_know_are_read(tmp_path: Path)
     assert rows_of(opened(data, CLEAN.remote, topic="plain")) == consumed(CLEAN, "plain")
 
 
-def test_leaders_in_turns() -> None:
+def test_segments_of_alternating_leaders_are_one_log() -> None:
     log = opened(LEADERS.data, LEADERS.remote, topic="leaders")
     assert rows_of(log) == consumed(LEADERS, "leaders")
     assert isinstance(log, TieredLog)
@@ -184,7 +186,7 @@ def test_leaders_in_turns() -> None:
     assert len(log.segments) > 4
 
 
-def test_what_is_local_is_not_asked_for_remotely(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_records_are_not_fetched_remotely(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def open_counted(self: LocalStore, path: str, facts: FileFacts | None = None) -> OpenFile:
@@ -192,13 +194,13 @@ def test_what_is_local_is_not_asked_for_remotely(monkeypatch: pytest.MonkeyPatch
         return LocalFile(path)
 
     monkeypatch.setattr(LocalStore, "open", open_counted)
-    log = opened(CLEAN.data, CLEAN.remote, topic="overlap", tier=NO_TIER)
+    log = opened(CLEAN.data, CLEAN.remote, topic="overlap", tier=DEFAULT_TIER_OPTIONS)
     assert rows_of(log) == consumed(CLEAN, "overlap")
     assert asked
     assert not [path for path in asked if path.startswith(str(CLEAN.remote))]
 
 
-def test_of_several_local_copies_the_one_that_counts_is_merged(tmp_path: Path) -> None:
+def test_authoritative_local_replica_is_merged_with_the_tier(tmp_path: Path) -> None:
     """A follower that lags, and whose log begins elsewhere: what it lacks is not looked for remotely."""
     lagging = tmp_path / "lagging"
     shutil.copytree(CLEAN.data, lagging)
@@ -209,7 +211,7 @@ def test_of_several_local_copies_the_one_that_counts_is_merged(tmp_path: Path) -
         assert rows_of(opened(*roots, topic="transactions")) == consumed(CLEAN, "transactions")
 
 
-def test_retention_goes_on_while_a_log_is_read(tmp_path: Path) -> None:
+def test_remote_retention_after_listing_moves_the_log_start_and_reports_data_loss(tmp_path: Path) -> None:
     """Segments deleted after they were listed: records from there on, and the loss is told where it was asked for."""
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
     log = opened(root, topic="plain")
@@ -228,7 +230,7 @@ def test_retention_goes_on_while_a_log_is_read(tmp_path: Path) -> None:
     assert (log.is_deleted, log.segments) == (True, [])
 
 
-def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None:
+def test_deleted_remote_segment_is_data_loss(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 2000, topic="plain")
     log = opened(root, topic="plain")
     logs = sorted((root / log.directory).glob("*.log")) or sorted(Path(log.directory).glob("*.log"))
@@ -245,7 +247,7 @@ def test_a_segment_that_is_gone_is_a_loss_and_not_damage(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", [AivenMode.ZSTD, AivenMode.ZSTD_ENCRYPTED])
-def test_a_damaged_chunk_is_named_or_passed_over(mode: AivenMode, tmp_path: Path) -> None:
+def test_damaged_chunk_is_named_or_skipped(mode: AivenMode, tmp_path: Path) -> None:
     """Batches straddle chunks: those that have a byte in the damaged one are gone, and no other."""
     root = aiven_tree(CLEAN, tmp_path, mode, 2000, topic="headers")
     path = sorted(root.rglob("*.log"))[1]
@@ -275,7 +277,7 @@ def test_a_damaged_chunk_is_named_or_passed_over(mode: AivenMode, tmp_path: Path
 
 
 @pytest.mark.parametrize("layout", ["local-tiered", "aiven"])
-def test_offsets_for_timestamps(layout: str, tmp_path: Path) -> None:
+def test_offset_for_timestamp_is_found_in_a_tiered_log(layout: str, tmp_path: Path) -> None:
     root = CLEAN.remote if layout == "local-tiered" else aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 5000)
     log = opened(CLEAN.data, root, topic="plain")
     rows = CLEAN.records("plain", 0)
@@ -287,13 +289,11 @@ def test_offsets_for_timestamps(layout: str, tmp_path: Path) -> None:
 
 @pytest.mark.local_only("writes its own tier")
 @pytest.mark.parametrize("mode", [AivenMode.ZSTD, AivenMode.ENCRYPTED])
-def test_chunks_that_nobody_should_hold_in_memory_are_refused(
-    mode: AivenMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_chunks_are_refused(mode: AivenMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = aiven_tree(CLEAN, tmp_path, mode, 1 << 30, topic="plain")
     largest = max(segment.size for segment in readable(CLEAN) if segment.partition.topic == "plain")
     assert rows_of(opened(root, topic="plain"))  # a small segment is one small chunk, whatever chunk.size is
-    monkeypatch.setattr(remote_segment_file, "MOST_OF_CHUNK", largest // 2)
+    monkeypatch.setattr(remote_segment_file, "MAX_CHUNK_SIZE", largest // 2)
     with pytest.raises(UnsupportedFormat, match="originalChunkSize 1073741824") as raised:
         rows_of(opened(root, topic="plain"))
     assert (raised.value.topic_partition, str(raised.value.path)[-13:]) == ("plain-0", ".rsm-manifest")

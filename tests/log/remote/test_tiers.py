@@ -55,7 +55,7 @@ def tier(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Ai
 
 @modes
 @pytest.mark.parametrize("with_local", [False, True])
-def test_every_record_is_what_consumers_read(
+def test_records_of_a_bucket_tier_equal_the_consumers(
     mode: AivenMode | None, with_local: bool, s3: S3Server, tier: Callable[[AivenMode | None], str]
 ) -> None:
     roots = [*([str(CLEAN.data)] if with_local else []), tier(mode)]
@@ -72,7 +72,7 @@ def gets(seen: list[Seen], suffix: str) -> int:
     return sum(one.method == "GET" and one.path.endswith(suffix) for one in seen)
 
 
-def test_a_range_asks_for_its_segments_alone(
+def test_range_requests_only_its_segments(
     s3: S3Server, proxy: FaultProxy, tier: Callable[[AivenMode | None], str]
 ) -> None:
     asked = {
@@ -108,7 +108,7 @@ def _read(asked: dict[str, str], splits: list[Split]) -> list[dict[str, Any]]:
     return [row for batch in reader.read(InputPartition(splits)) for row in batch.to_pylist()]
 
 
-def test_a_task_up_to_the_latest_offset_lists_and_remembers_what_was_planned(
+def test_task_up_to_latest_lists_once_and_requests_no_planned_manifest(
     s3: S3Server, proxy: FaultProxy, tier: Callable[[AivenMode | None], str]
 ) -> None:
     asked = {**s3_options(s3, proxy), "path": tier(AivenMode.ZSTD), "assign": '{"plain":[1]}'}
@@ -120,7 +120,7 @@ def test_a_task_up_to_the_latest_offset_lists_and_remembers_what_was_planned(
     assert sum("list-type" in one.query for one in of_task) == 1
 
 
-def test_a_time_range_asks_for_manifests_and_reads_the_segments_that_have_it(
+def test_timestamp_range_requests_manifests_and_only_matching_segments(
     s3: S3Server, proxy: FaultProxy, tier: Callable[[AivenMode | None], str]
 ) -> None:
     url = tier(AivenMode.ZSTD)
@@ -136,13 +136,13 @@ def test_a_time_range_asks_for_manifests_and_reads_the_segments_that_have_it(
     assert sum(split.range.size for split in splits) <= sum(s.until - s.start_offset for s in wanted)
 
 
-def test_the_check_looks_into_buckets(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
+def test_check_reads_tiers_in_buckets(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
     result = check_log_dirs([tier(AivenMode.ZSTD_ENCRYPTED)], StorageOptions.of(s3_options(s3)), WITH_KEY, records=True)
     assert result.findings.errors == 0
     assert sum(of.segments for of in result.partitions.values()) == len(readable(CLEAN))
 
 
-def test_no_secret_is_told(
+def test_secrets_appear_in_no_log_or_error(
     s3: S3Server, tier: Callable[[AivenMode | None], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     pem = (KEYS / "one.pem").read_text()
@@ -165,7 +165,7 @@ def test_no_secret_is_told(
     assert pem.splitlines()[1].encode() in pickle.dumps(splits)  # tasks need it
 
 
-def test_a_key_that_is_not_given_is_asked_for(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
+def test_missing_encryption_key_is_named(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
     dirs = LogDirs.open(tier(AivenMode.ENCRYPTED), StorageOptions.of(s3_options(s3)))
-    with pytest.raises(KeyNotGiven, match=f"give it with the option {KEY_OPTION}"):
+    with pytest.raises(KeyNotGiven, match=f"set the option {KEY_OPTION}"):
         dirs.partition("headers", 0)

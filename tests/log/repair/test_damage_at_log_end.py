@@ -42,7 +42,9 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
-def test_of_a_last_segment_and_of_a_whole_partition(options: dict[str, Any], tmp_path: Path) -> None:
+def test_damage_at_the_end_of_the_last_segment_or_of_the_partition_has_a_row(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     last = broker(tmp_path / "last", {0: data(0), 5: broken(data(5))}, recovery_point=10)
     with pytest.raises(CorruptBatch):
         read(last, subscribe=TOPIC)
@@ -56,7 +58,7 @@ def test_of_a_last_segment_and_of_a_whole_partition(options: dict[str, Any], tmp
     )
 
 
-def test_only_a_range_that_reaches_the_end_has_it(tmp_path: Path) -> None:
+def test_damage_at_the_log_end_is_only_in_ranges_that_reach_it(tmp_path: Path) -> None:
     last = broker(tmp_path / "last", {0: data(0), 5: broken(data(5))}, recovery_point=10)
 
     def bounds(start: int, end: int) -> dict[str, str]:
@@ -72,12 +74,12 @@ def test_only_a_range_that_reaches_the_end_has_it(tmp_path: Path) -> None:
     assert [row["_first_offset"] for row in rows if row["_error"]] == [5]
 
 
-def test_what_an_interrupted_write_left_is_none(tmp_path: Path) -> None:
+def test_torn_tail_is_not_damage(tmp_path: Path) -> None:
     torn = broker(tmp_path, {0: data(0), 5: broken(data(5))}, recovery_point=5)
     assert permissive(torn) == ([*range(5)], [])
 
 
-def test_below_an_open_transaction_whose_marker_is_damaged(tmp_path: Path) -> None:
+def test_damage_after_an_open_transaction_has_a_row_with_read_committed(tmp_path: Path) -> None:
     first = batch(0, records(0), producer_id=7, producer_epoch=0, base_sequence=0, attributes=16)
     root = broker(tmp_path, {0: first, 5: broken(data(5))}, recovery_point=10)
     path = str(log_path(root / NAME, 5))

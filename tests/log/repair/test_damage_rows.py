@@ -81,7 +81,7 @@ def read_damaged(seed: int, work: Path) -> None:
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_of_some_damages_every_whole_batch_is_read_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_damaged_sample_returns_every_whole_batch_and_a_row_for_the_rest(tmp_path: Path) -> None:
     for seed in range(20):
         read_damaged(seed, tmp_path)
 
@@ -90,19 +90,19 @@ def test_of_some_damages_every_whole_batch_is_read_and_the_rest_is_named(tmp_pat
 @pytest.mark.local_only("it writes to its source")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(1000, 3000, 250))
-def test_of_many_damages_every_whole_batch_is_read_and_the_rest_is_named(first: int, tmp_path: Path) -> None:
+def test_many_random_damages_return_every_whole_batch_and_a_row_for_the_rest(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 250):
         read_damaged(seed, tmp_path)
 
 
 @pytest.mark.parametrize("log", golden_logs(crashed=None), ids=str)
-def test_of_sound_logs_there_is_no_row_about_damage(log: GoldenLog) -> None:
+def test_intact_logs_have_no_damage_row(log: GoldenLog) -> None:
     partition = LogDirs.open(data_dir(log.release, crashed=log.crashed)).partition(log.topic, log.partition)
     rows, lost = read(partition, partition.log_start_offset, partition.log_end_offset)
     assert (rows, lost) == ([{name: row[name] for name in ALL_COLUMNS} for row in log.records()], [])
 
 
-def test_what_a_row_about_damage_says(tmp_path: Path) -> None:
+def test_damage_row_has_file_position_and_offsets(tmp_path: Path) -> None:
     bad = patched(HONEST, len(HONEST) - 3, b"!")
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})
     rows, (row,) = read(open_permissive(directory), 0, 15)
@@ -127,7 +127,7 @@ def open_permissive(directory: Path, recovery_point: int | None = None) -> Parti
     )
 
 
-def test_stretches_side_by_side_are_one_and_reach_to_the_end_of_a_file(tmp_path: Path) -> None:
+def test_adjacent_damaged_stretches_are_one_row_up_to_the_file_end(tmp_path: Path) -> None:
     foreign = BEFORE + HONEST  # offsets that are there already, twice
     directory = write_segments(tmp_path, {0: BEFORE + foreign + b"\1" * 70, 10: AFTER})
     rows, lost = read(open_permissive(directory), 0, 15)
@@ -141,7 +141,7 @@ def test_stretches_side_by_side_are_one_and_reach_to_the_end_of_a_file(tmp_path:
         assert read(log, 0, cut)[1] + read(log, cut, 15, is_first=False)[1] == lost
 
 
-def test_the_end_of_a_log_is_damage_where_it_was_flushed_and_a_torn_tail_where_not(tmp_path: Path) -> None:
+def test_flushed_log_end_is_damage_and_unflushed_one_a_torn_tail(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE + patched(HONEST, len(HONEST) - 3, b"!")})
     assert read(open_permissive(directory), 0, 5)[1] == []
     rows, (row,) = read(open_permissive(directory, recovery_point=10), 0, 5)
@@ -152,7 +152,7 @@ def test_the_end_of_a_log_is_damage_where_it_was_flushed_and_a_torn_tail_where_n
     assert read(open_permissive(directory, recovery_point=10), 0, 3)[1] == []
 
 
-def test_a_file_that_was_cut_between_two_batches_is_noticed_where_something_proves_it(tmp_path: Path) -> None:
+def test_file_cut_between_batches_is_damage_if_another_file_proves_it(tmp_path: Path) -> None:
     directory = write_segments(tmp_path, {0: BEFORE, 10: AFTER})
     assert read(open_permissive(directory), 0, 15)[1] == []  # as compaction may have left it
     log_path(directory).with_suffix(".index").write_bytes(struct.pack(">ii", 9, len(BEFORE)))
@@ -174,7 +174,7 @@ def test_a_file_that_was_cut_between_two_batches_is_noticed_where_something_prov
     assert (row["_position"], row["_length"], row["_first_offset"], row["_next_offset"]) == (len(AFTER), 0, 15, None)
 
 
-def test_malformed_records_under_a_valid_crc_are_damage_of_their_batch(tmp_path: Path) -> None:
+def test_malformed_records_with_a_valid_crc_are_damage_of_their_batch(tmp_path: Path) -> None:
     from tests.log.decode.test_record_search import malformed
 
     bad = malformed(lambda payload: payload.append(0))
@@ -187,7 +187,7 @@ def test_malformed_records_under_a_valid_crc_are_damage_of_their_batch(tmp_path:
     )  # fmt: skip
 
 
-def test_timestamp_beyond_microseconds_is_missing_from_its_record_on(tmp_path: Path) -> None:
+def test_batch_is_damaged_from_a_timestamp_beyond_microseconds_on(tmp_path: Path) -> None:
     late = [replace(one, timestamp=1_700_000_000_000_000_000) if one.offset == 7 else one for one in records(5)]
     bad = batch(5, late)
     directory = write_segments(tmp_path, {0: BEFORE + bad + AFTER})

@@ -13,12 +13,9 @@ from kafkalog_spark.cli.repair import main
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteLogState,
-    SegmentEvent,
-    decode_event,
-    metadata_partition,
-)
+from kafkalog_spark.log.tiered.metadata_partitioner import metadata_partition
+from kafkalog_spark.log.tiered.remote_log_events import SegmentEvent, decode_event
+from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState
 from tests.log.helpers.plain_decoder import decode_log
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
@@ -41,13 +38,13 @@ def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
                 event = decode_event(record.value or b"")
                 partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
                 assert metadata_partition(partition, partitions) == int(directory.name.rpartition("-")[2])
-                state.take(event)
-    assert state.odd == 0
+                state.apply(event)
+    assert state.invalid_transitions == 0
     return state
 
 
 @clusters
-def test_events_lie_where_kafka_put_them(cluster: GoldenCluster) -> None:
+def test_rebuilt_events_are_in_kafkas_partitions(cluster: GoldenCluster) -> None:
     for (number, _), value in cluster.event_values().items():
         event = decode_event(value)
         partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
@@ -56,7 +53,9 @@ def test_events_lie_where_kafka_put_them(cluster: GoldenCluster) -> None:
 
 @clusters
 @pytest.mark.parametrize("partitions", [1, 7, 50])
-def test_manifests_say_what_the_topic_said(cluster: GoldenCluster, partitions: int, tmp_path: Path) -> None:
+def test_state_rebuilt_from_manifests_equals_the_topics(
+    cluster: GoldenCluster, partitions: int, tmp_path: Path
+) -> None:
     tree = aiven_tree(cluster, tmp_path / "tier", AivenMode.ZSTD_ENCRYPTED, 3000, "p-")
     key = f"tiered.encryption.key.{KEY_ID}={KEYS / 'one.pem'}"
     made = [str(tree), "--from-tier", "--to", str(tmp_path / "made"), "--partitions", str(partitions)]
@@ -67,7 +66,9 @@ def test_manifests_say_what_the_topic_said(cluster: GoldenCluster, partitions: i
     assert not check_log_dirs([tmp_path / "made"]).findings.kept
 
 
-def test_local_tiered_storages_files_say_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_state_rebuilt_from_local_tiered_storage_equals_the_topics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(CLEAN.remote), "--from-tier", "--json", "--to", str(tmp_path / "made"), "--partitions", "3"]) == 0
     found = {segment.segment_id: segment for segment, _ in state_in(tmp_path / "made", 3).segments.values()}
     for segment in readable(CLEAN):
@@ -84,9 +85,7 @@ def test_local_tiered_storages_files_say_it_too(tmp_path: Path, capsys: pytest.C
     assert rows_of(log) == consumed(CLEAN, "transactions", end=log.log_end_offset)
 
 
-def test_a_segment_that_cannot_be_read_is_left_out_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_segment_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000, topic="plain")
     damaged = next(tree.rglob("*.rsm-manifest"))
     damaged.write_text("{")
@@ -98,7 +97,7 @@ def test_a_segment_that_cannot_be_read_is_left_out_and_named(
 
 
 @pytest.mark.parametrize("what", ["no tier", "not empty"])
-def test_refused(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rebuild_into_a_wrong_target_is_refused(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = CLEAN.data if what == "no tier" else CLEAN.remote
     (tmp_path / "made").mkdir()
     if what == "not empty":
@@ -107,9 +106,7 @@ def test_refused(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert {"no tier": "holds no segments", "not empty": "is not empty"}[what] in capsys.readouterr().err
 
 
-def test_the_metadata_topic_is_on_disk_with_all_directories_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rebuilt_metadata_topic_is_synced_with_all_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000)
     watch = SyncWatch(monkeypatch)
     assert main([str(tree), "--from-tier", "--to", str(tmp_path / "a" / "new")]) == 0
@@ -117,7 +114,7 @@ def test_the_metadata_topic_is_on_disk_with_all_directories_above(
     assert watch.is_synced(tmp_path)
 
 
-def test_tier_without_a_complete_segment_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tier_without_a_complete_segment_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000, topic="plain")
     for manifest in tree.rglob("*.rsm-manifest"):
         manifest.unlink()

@@ -1,4 +1,4 @@
-"""The keys of what is lost: those before the damage of each batch, and none that is not there."""
+"""Keys of lost records: those before the damage of each batch, and no invented ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def found(root: Path, data: bytes) -> LostKeys:
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_of_batches_that_decode_every_key(codec: int, tmp_path: Path) -> None:
+def test_lost_keys_of_decodable_batches_are_complete(codec: int, tmp_path: Path) -> None:
     keys, records = found(tmp_path, made(0, [b"a", b"b", None, b"a"], codec) + made(4, [b"c"], codec))
     assert (list(keys), records) == ([b"a", b"b", b"c"], 5)
 
 
-def test_up_to_the_first_record_that_is_malformed(tmp_path: Path) -> None:
+def test_lost_keys_end_at_the_first_malformed_record(tmp_path: Path) -> None:
     whole = made(0, [b"key-%d" % n for n in range(10)])
     at = whole.index(b"key-6") - 4
     keys, _ = found(tmp_path, patched(whole, at, b"\xff\xff\xff") + made(10, [b"next"]))
@@ -36,24 +36,24 @@ def test_up_to_the_first_record_that_is_malformed(tmp_path: Path) -> None:
     assert list(keys)[-1] == b"next"
 
 
-def test_of_a_batch_whose_length_is_gone_nothing(tmp_path: Path) -> None:
+def test_batch_with_a_destroyed_length_has_no_lost_keys(tmp_path: Path) -> None:
     assert found(tmp_path, patched(made(0, [b"a"]), 8, b"\x7f\xff\xff\xff")) == ((), 0)
     assert found(tmp_path, bytes(500)) == ((), 0)
     assert found(tmp_path, b"") == ((), 0)
 
 
-def test_a_report_is_not_flooded(tmp_path: Path) -> None:
+def test_number_of_reported_keys_is_limited(tmp_path: Path) -> None:
     keys, records = found(tmp_path, made(0, [b"%d" % n for n in range(MOST_KEYS + 50)]))
     assert (len(keys), records) == (MOST_KEYS, MOST_KEYS + 50)
 
 
-def test_keys_as_text() -> None:
+def test_keys_that_are_not_printable_utf8_are_shown_in_hex() -> None:
     assert [key_text(key) for key in (b"user-42", "ü".encode(), b"\xff\x00", b"a\nb")] == [
         "user-42", "ü", "0xff00", "0x610a62",
     ]  # fmt: skip
 
 
-def test_of_a_large_key_its_first_bytes(tmp_path: Path) -> None:
+def test_large_key_is_reported_by_its_first_bytes(tmp_path: Path) -> None:
     keys, _ = found(tmp_path, made(0, [b"k" * 100_000]))
     assert [len(key) for key in keys] == [KEY_BYTES + 1]
     assert [key_text(key) for key in keys] == ["k" * KEY_BYTES + "..."]

@@ -54,7 +54,7 @@ def merge_damaged(seed: int, work: Path) -> None:
     assert repaired == rows, seed
 
 
-def test_of_copies_damaged_at_random_what_one_of_them_has_is_there(tmp_path: Path) -> None:
+def test_merge_of_randomly_damaged_copies_has_every_batch_of_any_copy(tmp_path: Path) -> None:
     for seed in range(20, 32):
         merge_damaged(seed, tmp_path)
 
@@ -62,7 +62,7 @@ def test_of_copies_damaged_at_random_what_one_of_them_has_is_there(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(1000, 2000, 250))
-def test_of_many_copies_damaged_at_random_what_one_of_them_has_is_there(first: int, tmp_path: Path) -> None:
+def test_merge_of_many_randomly_damaged_copies_has_every_batch_of_any_copy(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 250):
         merge_damaged(seed, tmp_path)
 
@@ -71,7 +71,7 @@ def offsets(*roots: Path, **options: Any) -> list[int]:
     return [row["offset"] for row in merged(*roots, **options)]
 
 
-def test_a_damaged_stretch_comes_from_a_copy_of_the_same_lineage_only(tmp_path: Path) -> None:
+def test_damaged_stretch_is_taken_only_from_a_copy_with_the_same_leader_epochs(tmp_path: Path) -> None:
     leader = broker(
         tmp_path / "a", {0: data(0) + broken(data(5)) + broken(data(10, 2)) + data(15, 2)}, [(0, 0), (2, 10)]
     )
@@ -87,7 +87,7 @@ def test_a_damaged_stretch_comes_from_a_copy_of_the_same_lineage_only(tmp_path: 
     assert {row["value"] for row in rows} == {b"v" * 10}
 
 
-def test_what_is_lost_at_the_ends_comes_from_others_unless_it_was_deleted(tmp_path: Path) -> None:
+def test_records_missing_at_either_end_come_from_other_copies_unless_deleted(tmp_path: Path) -> None:
     epochs = [(0, 0)]
     a = broker(tmp_path / "a", {10: data(10) + data(15), 20: data(20)}, epochs)
     b = broker(tmp_path / "b", {0: data(0) + data(5), 10: data(10), 25: broken(data(25))}, epochs)
@@ -101,7 +101,7 @@ def test_what_is_lost_at_the_ends_comes_from_others_unless_it_was_deleted(tmp_pa
     assert offsets(lost, b) == [*range(5), *range(20, 30)]
 
 
-def test_options_choose_it_and_say_where_it_has_no_meaning(tmp_path: Path) -> None:
+def test_replicas_merge_works_in_every_mode_and_is_refused_where_it_does_not_apply(tmp_path: Path) -> None:
     epochs = [(0, 0)]
     a = broker(tmp_path / "a", {0: data(0) + broken(data(5)) + data(10) + broken(data(15)) + data(20)}, epochs)
     b = broker(tmp_path / "b", {0: data(0) + data(5) + data(10) + broken(data(15))}, epochs)
@@ -126,7 +126,7 @@ def test_options_choose_it_and_say_where_it_has_no_meaning(tmp_path: Path) -> No
         parse_read_options({"path": "/logs", "replicas": "merge", "table": "batches"})
 
 
-def test_transactions_are_those_of_the_log_that_comes_of_it(tmp_path: Path) -> None:
+def test_transactions_are_computed_on_the_merged_log(tmp_path: Path) -> None:
     (log,) = [log for log in golden_logs(KAFKA_4_3, "transactions", crashed=False) if log.partition == 0]
     roots = [tmp_path / "a", tmp_path / "b"]
     segment = max(log.segments(), key=lambda path: path.stat().st_size)
@@ -140,7 +140,7 @@ def test_transactions_are_those_of_the_log_that_comes_of_it(tmp_path: Path) -> N
     assert rows == [{name: row[name] for name in ALL_COLUMNS} for row in log.records(committed_only=True)]
 
 
-def test_a_repair_says_what_it_took_from_where(tmp_path: Path) -> None:
+def test_repair_reports_which_copy_each_stretch_came_from(tmp_path: Path) -> None:
     epochs = [(0, 0)]
     a = broker(tmp_path / "a", {0: data(0) + broken(data(5)) + data(10), 15: broken(data(15)) + data(20)}, epochs)
     b = broker(tmp_path / "b", {0: data(0) + data(5), 10: data(10) + broken(data(15))}, epochs)

@@ -14,7 +14,7 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.repair.merged_log import merged_location
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.log.tiered.tier_options import NO_TIER
+from kafkalog_spark.log.tiered.tier_options import DEFAULT_TIER_OPTIONS
 from tests.log.helpers.damaged_copies import broken, broker, data
 from tests.log.helpers.damaged_log import NAME, TOPIC, log_path
 from tests.log.repair.test_damage_at_log_end import BATCH, permissive
@@ -28,7 +28,7 @@ def merged(*roots: Path, **options: Any) -> list[int]:
     return list(offsets.to_pylist())
 
 
-def test_a_damaged_end_that_another_copy_has_is_no_damage(tmp_path: Path) -> None:
+def test_end_damaged_in_one_copy_only_is_not_damage(tmp_path: Path) -> None:
     later = [(0, 0), (1, 10)]
     a = broker(tmp_path / "a", {0: data(0) + broken(data(5))}, later, recovery_point=10)
     b = broker(tmp_path / "b", {0: data(0) + data(5)})
@@ -44,7 +44,7 @@ def test_a_damaged_end_that_another_copy_has_is_no_damage(tmp_path: Path) -> Non
     )  # fmt: skip
 
 
-def test_an_end_that_is_damaged_in_all_copies_has_its_row(tmp_path: Path) -> None:
+def test_end_damaged_in_all_copies_has_a_damage_row(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0) + broken(data(5))}, recovery_point=10) for name in ("a", "b")]
     expected = [(str(log_path(roots[0] / NAME)), BATCH, BATCH, 5, None)]
     assert permissive(*roots, replicas="merge") == ([*range(5)], expected)
@@ -53,7 +53,7 @@ def test_an_end_that_is_damaged_in_all_copies_has_its_row(tmp_path: Path) -> Non
         merged(*roots)
 
 
-def test_an_empty_last_segment_says_where_the_log_goes_on(tmp_path: Path) -> None:
+def test_empty_last_segment_gives_the_next_offset(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0), 50: b""}, recovery_point=50) for name in ("a", "b")]
     assert merged(*roots) == [*range(5)]
     assert merged(*roots, startingOffsets=f'{{"{TOPIC}":{{"0":50}}}}') == []
@@ -63,7 +63,7 @@ def test_an_empty_last_segment_says_where_the_log_goes_on(tmp_path: Path) -> Non
     assert LogDirs.open(tmp_path / "new").partition(TOPIC, 0).log_end_offset == 50
 
 
-def test_a_segment_that_cannot_be_read_is_taken_from_another_copy(tmp_path: Path) -> None:
+def test_unreadable_segment_is_taken_from_another_copy(tmp_path: Path) -> None:
     a = broker(tmp_path / "a", {0: data(0), 10: data(10)}, [(0, 0), (1, 10)])
     log_path(a / NAME, 5).mkdir()
     b = broker(tmp_path / "b", {0: data(0), 5: data(5), 10: data(10)})
@@ -75,7 +75,7 @@ def test_a_segment_that_cannot_be_read_is_taken_from_another_copy(tmp_path: Path
         merged(a, without)
 
 
-def test_a_partition_that_cannot_be_put_together_leaves_the_others(tmp_path: Path) -> None:
+def test_partition_that_cannot_be_merged_does_not_affect_others(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0)}) for name in ("a", "b")]
     for root in roots:
         shutil.copytree(root / NAME, root / f"{TOPIC}-1")
@@ -90,6 +90,9 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0)}) for name in ("a", "b")]
     places = LogDirs.open(roots).copies[TOPIC, 0]
     remote = RemoteDir.__new__(RemoteDir)
-    tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
+    tiered = [
+        TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), DEFAULT_TIER_OPTIONS)
+        for place in places
+    ]
     with pytest.raises(OptionError, match="orders-0 has segments in tiered storage"):
         merged_location(tiered)

@@ -48,7 +48,7 @@ def rows(root: Path, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("release", "crashed"), [(KAFKA_4_3, False), (KAFKA_4_3, True), (KAFKA_2_8, False)])
-def test_a_sound_directory_is_copied_byte_for_byte(release: str, crashed: bool, tmp_path: Path) -> None:
+def test_intact_directory_is_copied_byte_for_byte(release: str, crashed: bool, tmp_path: Path) -> None:
     source = data_dir(release, crashed=crashed)
     before = contents(source)
     report = repair_log_dirs([source], tmp_path / "new")
@@ -108,7 +108,7 @@ def repair_damaged(seed: int, work: Path) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 40, 20))
-def test_of_some_damages_every_whole_batch_is_kept(first: int, tmp_path: Path) -> None:
+def test_repair_of_a_damaged_sample_keeps_every_whole_batch(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 20):
         repair_damaged(seed, tmp_path)
 
@@ -116,13 +116,13 @@ def test_of_some_damages_every_whole_batch_is_kept(first: int, tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(1000, 3000, 250))
-def test_of_many_damages_every_whole_batch_is_kept(first: int, tmp_path: Path) -> None:
+def test_repair_of_many_random_damages_keeps_every_whole_batch(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 250):
         repair_damaged(seed, tmp_path)
 
 
 @pytest.mark.local_only("it names local paths")
-def test_the_report_says_what_was_lost_where_and_why(
+def test_report_names_lost_batches_with_location_and_reason(
     golden_copy: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = golden_copy(KAFKA_4_3, "codec-gzip-0")
@@ -153,7 +153,7 @@ def test_the_report_says_what_was_lost_where_and_why(
     assert summary.endswith(f"in 1 places: {tmp_path / 'again'}")
 
 
-def test_a_leader_epoch_that_was_changed_is_put_right(golden_copy: Callable[..., Path], tmp_path: Path) -> None:
+def test_changed_leader_epoch_is_corrected(golden_copy: Callable[..., Path], tmp_path: Path) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0")
     (path,) = (root / "codec-none-0").glob("*.log")
     (log,) = golden_logs(KAFKA_4_3, "codec-none", crashed=False)
@@ -168,7 +168,7 @@ def test_a_leader_epoch_that_was_changed_is_put_right(golden_copy: Callable[...,
     assert not report.is_whole
 
 
-def test_batches_whose_records_cannot_be_read_are_lost_with_records_only(tmp_path: Path) -> None:
+def test_undecodable_batches_are_dropped_only_with_the_records_option(tmp_path: Path) -> None:
     from tests.log.decode.test_record_search import malformed
     from tests.log.helpers.damaged_log import AFTER, BEFORE, write_segments
 
@@ -198,7 +198,7 @@ def test_no_batch_with_a_valid_crc_stops_a_repair(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_only("it names local paths")
-def test_where_a_repair_may_not_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_into_an_invalid_target_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "logs"
     shutil.copytree(data_dir() / "headers-0", source / "headers-0")
     (tmp_path / "full").mkdir()
@@ -233,7 +233,7 @@ def table(*batches: tuple[int, int], epochs: tuple[int, ...] = ()) -> np.ndarray
         (((-5, -1), (0, 4)), "01"),
     ],
 )
-def test_which_batches_can_stand_together(batches: tuple[tuple[int, int], ...], kept: str) -> None:
+def test_repair_chooses_batches_with_consistent_offsets(batches: tuple[tuple[int, int], ...], kept: str) -> None:
     found = select_fitting_batches(table(*batches), 0, 1000, -1)
     assert found.sum() == kept.count("1")
     if "twice" not in kept and batches[-1] != (5, 9):
@@ -250,13 +250,13 @@ def test_which_batches_can_stand_together(batches: tuple[tuple[int, int], ...], 
         ((1, 2), 5, (5, 5)),
     ],
 )
-def test_which_leader_epochs_batches_are_given(epochs: tuple[int, ...], highest: int, given: tuple[int, ...]) -> None:
+def test_repair_assigns_leader_epochs_that_do_not_decrease(
+    epochs: tuple[int, ...], highest: int, given: tuple[int, ...]
+) -> None:
     assert tuple(correct_leader_epochs(np.array(epochs, np.int64), highest).tolist()) == given
 
 
-def test_a_repaired_directory_is_on_disk_with_all_directories_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repaired_directory_is_synced_with_all_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = SyncWatch(monkeypatch)
     repair_log_dirs([data_dir(KAFKA_4_3)], tmp_path / "a" / "new")
     assert watch.unsynced(tmp_path / "a") == []

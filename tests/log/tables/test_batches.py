@@ -68,7 +68,7 @@ def said(batch: DumpedBatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("release", [KAFKA_4_3, KAFKA_2_8])
-def test_every_batch_is_what_kafkas_tool_prints(release: str) -> None:
+def test_batches_equal_those_of_dump_log_segments(release: str) -> None:
     found = by_segment(table(data_dir(release)))
     expected = {name: batches for name, batches in dumped_segments(release).items() if batches}
     assert found.keys() == expected.keys()
@@ -77,7 +77,7 @@ def test_every_batch_is_what_kafkas_tool_prints(release: str) -> None:
         assert [{key: row[key] for key in one} for row, one in zip(found[name], want, strict=True)] == want, name
 
 
-def test_a_crashed_log_holds_the_same_batches() -> None:
+def test_crashed_log_holds_the_same_batches() -> None:
     found = by_segment(table(data_dir(crashed=True)))
     for log in golden_logs(KAFKA_4_3, crashed=True):
         for path in log.segments():
@@ -86,7 +86,7 @@ def test_a_crashed_log_holds_the_same_batches() -> None:
             assert [{key: row[key] for key in one} for row, one in zip(rows, want, strict=True)] == want, path
 
 
-def test_what_a_message_or_wrapper_does_not_say_is_null() -> None:
+def test_columns_without_a_value_in_legacy_formats_are_null() -> None:
     rows = table(data_dir(KAFKA_2_8), "v0-gzip", columns=["base_offset", "record_count", "max_timestamp", "codec"])
     assert rows
     assert {tuple(row.values()) for row in rows} == {(None, None, None, "gzip")}
@@ -100,7 +100,7 @@ COMPRESSED = [
 
 
 @pytest.mark.parametrize(("release", "topic"), COMPRESSED)
-def test_the_uncompressed_size_is_that_of_records_and_little_more(release: str, topic: str) -> None:
+def test_uncompressed_size_is_close_to_the_size_of_the_records(release: str, topic: str) -> None:
     """A record has at most 34 bytes beside its key, value and headers."""
     rows = table(data_dir(release), topic, columns=["size", "magic", "uncompressed_size", "compression_ratio"])
     records = [record for log in golden_logs(release, topic, crashed=False) for record in log.records()]
@@ -113,13 +113,13 @@ def test_the_uncompressed_size_is_that_of_records_and_little_more(release: str, 
 
 
 @pytest.mark.local_only("it names local paths")
-def test_gzip_says_the_same_of_its_size() -> None:
+def test_uncompressed_size_of_gzip_equals_the_decompressed_size() -> None:
     for row in table(data_dir(), "java-gzip", columns=["file", "position", "size", "uncompressed_size"]):
         batch = Path(row["file"]).read_bytes()[row["position"] : row["position"] + row["size"]]
         assert row["uncompressed_size"] == len(gzip.decompress(batch[61:]))
 
 
-def test_columns_come_as_asked_and_others_are_refused() -> None:
+def test_requested_columns_are_returned_in_order_and_unknown_ones_refused() -> None:
     (row, *_) = table(data_dir(), "headers", columns=["file", "position"])
     assert list(row) == ["file", "position"]
     assert row["file"].endswith("headers-0/00000000000000000000.log")
@@ -144,7 +144,7 @@ def damaged(data: bytes, numbers: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("partition", ["transactions-0", "codec-lz4-0", "compacted-0"])
-def test_of_a_damaged_file_every_byte_is_in_one_row_and_every_batch_that_is_whole_is_valid(
+def test_damaged_file_has_every_byte_in_one_row_and_every_whole_batch_valid(
     partition: str, golden_copy: Callable[..., Path]
 ) -> None:
     numbers = random.Random(partition)
@@ -169,7 +169,7 @@ def test_of_a_damaged_file_every_byte_is_in_one_row_and_every_batch_that_is_whol
     path.write_bytes(data)
 
 
-def test_a_batch_that_keeps_its_length_says_what_its_header_says(golden_copy: Callable[..., Path]) -> None:
+def test_damaged_batch_with_a_good_length_keeps_its_header_columns(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0")
     (path,) = (root / "codec-none-0").glob("*.log")
     second = table(root, "codec-none")[1]
@@ -184,7 +184,7 @@ def test_a_batch_that_keeps_its_length_says_what_its_header_says(golden_copy: Ca
     assert bad == second
 
 
-def test_a_damaged_batch_keeps_a_timestamp_after_the_year_9999(golden_copy: Callable[..., Path]) -> None:
+def test_damaged_batch_keeps_a_timestamp_after_the_year_9999(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0")
     (path,) = (root / "codec-none-0").glob("*.log")
     data, at = bytearray(path.read_bytes()), table(root, "codec-none")[1]["position"]
@@ -195,7 +195,7 @@ def test_a_damaged_batch_keeps_a_timestamp_after_the_year_9999(golden_copy: Call
     assert found.column("max_timestamp").cast("int64")[1].as_py() == 300_000_000_000_000_000
 
 
-def test_a_torn_tail_is_told_as_one(golden_copy: Callable[..., Path]) -> None:
+def test_torn_tail_is_one_row_with_its_error(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0", crashed=False)
     (root / "recovery-point-offset-checkpoint").unlink()
     (path,) = (root / "codec-none-0").glob("*.log")

@@ -41,12 +41,12 @@ def shown(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("release", [KAFKA_4_3, KAFKA_2_8])
-def test_a_directory_that_kafka_wrote_has_the_notes_of_the_check(release: str) -> None:
+def test_findings_of_a_golden_directory_equal_the_check(release: str) -> None:
     root = data_dir(release)
     assert shown(table(root)) == reported(root)
 
 
-def test_what_is_found_in_a_damaged_directory_is_what_the_check_reports(golden_copy: Callable[..., Path]) -> None:
+def test_findings_of_a_damaged_directory_equal_the_check(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
     numbers = random.Random(4)
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
@@ -62,7 +62,7 @@ def test_what_is_found_in_a_damaged_directory_is_what_the_check_reports(golden_c
 
 
 @pytest.mark.local_only("it names local paths")
-def test_of_one_topic_its_partitions_are_looked_at_and_nothing_else(golden_copy: Callable[..., Path]) -> None:
+def test_findings_of_one_topic_read_only_its_partitions(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
     (root / "no-partition").mkdir()
     (path, *_) = sorted((root / "segments-1").glob("*.log"))

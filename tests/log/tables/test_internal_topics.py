@@ -23,7 +23,7 @@ def table(root: Path, name: str = "consumer_offsets", **asked: Any) -> list[dict
     return rows
 
 
-def test_every_commit_is_what_kafkas_tool_prints() -> None:
+def test_committed_offsets_equal_those_of_kafkas_tool() -> None:
     ends = {log.partition: log.high_watermark for log in golden_logs(KAFKA_4_3, "groups", crashed=False)}
     said = decoded(OFFSETS)
     assert len(said) == 6
@@ -87,7 +87,7 @@ def of_records(first: int, *records: tuple[bytes | None, bytes | None], **fields
     return batch(first, made, **fields)
 
 
-def test_compaction_is_applied_and_history_shows_what_it_hides(tmp_path: Path) -> None:
+def test_superseded_commits_appear_only_with_history(tmp_path: Path) -> None:
     write(
         tmp_path,
         of_records(
@@ -111,7 +111,7 @@ def test_compaction_is_applied_and_history_shows_what_it_hides(tmp_path: Path) -
     ]  # fmt: skip
 
 
-def test_commits_of_transactions_count_when_they_are_committed(tmp_path: Path) -> None:
+def test_transactional_offset_commits_count_only_when_committed(tmp_path: Path) -> None:
     def commit(first: int, producer: int, offset: int) -> bytes:
         record = offset_record("g", "orders", producer, offset)
         return of_records(first, record, producer_id=producer, producer_epoch=0, base_sequence=0, attributes=0x10)
@@ -132,7 +132,7 @@ def test_commits_of_transactions_count_when_they_are_committed(tmp_path: Path) -
     assert [(row["partition"], row["offset"]) for row in table(tmp_path, history=True)] == [(1, 10), (9, 90)]
 
 
-def test_a_group_is_what_its_last_record_says_with_its_lag(tmp_path: Path) -> None:
+def test_group_row_has_its_last_state_and_lag(tmp_path: Path) -> None:
     write(
         tmp_path,
         of_records(
@@ -163,7 +163,7 @@ def test_a_group_is_what_its_last_record_says_with_its_lag(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_groups_of_newer_protocols_have_their_kind_epoch_and_members(tmp_path: Path) -> None:
+def test_groups_of_new_protocols_have_type_epoch_and_members(tmp_path: Path) -> None:
     def member(version: int, group: str, name: str, value: bytes | None) -> tuple[bytes, bytes | None]:
         return struct.pack(">h", version) + text(group) + text(name), value
 
@@ -184,7 +184,7 @@ def test_groups_of_newer_protocols_have_their_kind_epoch_and_members(tmp_path: P
     ]
 
 
-def test_a_record_that_cannot_be_read_is_a_row_that_says_why(tmp_path: Path) -> None:
+def test_undecodable_record_is_a_row_with_the_reason(tmp_path: Path) -> None:
     key, value = offset_record("g", "orders", 0, 5)
     assert value is not None
     write(tmp_path, of_records(0, (key, value[:6]), (b"\0\1\0\7x", b""), (key, struct.pack(">h", 9)), (None, b"")))
@@ -198,7 +198,7 @@ def test_a_record_that_cannot_be_read_is_a_row_that_says_why(tmp_path: Path) -> 
     ]
 
 
-def test_no_bytes_of_a_record_stop_the_table(tmp_path: Path) -> None:
+def test_arbitrary_record_bytes_do_not_fail_the_table(tmp_path: Path) -> None:
     """Cut anywhere, or with a byte changed: a row, with an error or without."""
     made = [offset_record("group", "orders", 0, 5), group_record("group", 3, members=2)]
     records: list[tuple[bytes | None, bytes | None]] = []
@@ -214,7 +214,7 @@ def test_no_bytes_of_a_record_stop_the_table(tmp_path: Path) -> None:
     assert read + dirs.table("consumer_offsets", history=True).read_all().num_rows > len(records) // 2
 
 
-def test_an_internal_tables_topic_cannot_be_chosen_and_others_have_no_history() -> None:
+def test_topic_option_and_history_are_refused_where_they_do_not_apply() -> None:
     dirs = LogDirs.open(data_dir())
     with pytest.raises(
         OptionError, match="the table 'groups' cannot be narrowed to topics; leave the topic out and filt"

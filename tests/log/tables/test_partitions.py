@@ -20,7 +20,7 @@ def table(root: Path, topic: str | None = None, **asked: Any) -> dict[tuple[str,
 
 @pytest.mark.local_only("it names local paths")
 @pytest.mark.parametrize(("release", "crashed"), [(KAFKA_4_3, False), (KAFKA_4_3, True), (KAFKA_2_8, False)])
-def test_every_partition_begins_and_ends_where_kafka_said(release: str, crashed: bool) -> None:
+def test_partition_start_and_end_offsets_equal_kafkas(release: str, crashed: bool) -> None:
     root = data_dir(release, crashed=crashed)
     rows = table(root)
     marks = read_offset_checkpoint(root / "replication-offset-checkpoint")
@@ -40,7 +40,7 @@ def test_every_partition_begins_and_ends_where_kafka_said(release: str, crashed:
         assert row["topic_id"] == (metadata.read_text().split()[-1] if metadata.exists() else None)
 
 
-def test_a_damaged_partition_says_so_and_where_its_good_batches_end(golden_copy: Callable[..., Path]) -> None:
+def test_damaged_partition_has_an_error_and_ends_before_the_damage(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0")
     (log,) = golden_logs(KAFKA_4_3, "codec-none", crashed=False)
     (path,) = (root / "codec-none-0").glob("*.log")

@@ -21,7 +21,7 @@ def table(root: Path, topic: str | None = None, **asked: Any) -> list[dict[str, 
 
 @pytest.mark.local_only("it names local paths")
 @pytest.mark.parametrize(("release", "crashed"), [(KAFKA_4_3, False), (KAFKA_4_3, True), (KAFKA_2_8, False)])
-def test_every_segment_is_what_kafka_said_of_it(release: str, crashed: bool) -> None:
+def test_segments_equal_kafkas_manifests(release: str, crashed: bool) -> None:
     rows = {row["file"]: row for row in table(data_dir(release, crashed=crashed)) if row["state"] == "live"}
     for log in golden_logs(release, crashed=crashed):
         paths = log.segments()
@@ -44,7 +44,7 @@ def test_every_segment_is_what_kafka_said_of_it(release: str, crashed: bool) -> 
 
 
 @pytest.mark.local_only("it names local paths")
-def test_files_that_wait_for_their_deletion_are_rows_without_contents() -> None:
+def test_files_marked_for_deletion_are_rows_without_contents() -> None:
     rows = [row for row in table(data_dir(KAFKA_2_8)) if row["state"] != "live"]
     files = sorted(str(path) for path in data_dir(KAFKA_2_8).glob("*/*.log.*"))
     assert sorted(row["file"] for row in rows) == files != []
@@ -69,7 +69,7 @@ def test_damage_is_counted_in_bytes_and_wrong_entries(golden_copy: Callable[...,
     assert rows[0]["offset_index_wrong"] == rows[600]["offset_index_wrong"] == 0
 
 
-def test_a_segment_without_indexes_says_so(golden_copy: Callable[..., Path]) -> None:
+def test_segment_without_indexes_is_marked(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "codec-none-0")
     for suffix in ("index", "timeindex"):
         (path,) = (root / "codec-none-0").glob(f"*.{suffix}")
@@ -78,7 +78,7 @@ def test_a_segment_without_indexes_says_so(golden_copy: Callable[..., Path]) -> 
     assert row["offset_index_entries"] is row["offset_index_wrong"] is row["time_index_entries"] is None
 
 
-def test_a_swap_is_the_log_and_what_it_replaces_is_not(golden_copy: Callable[..., Path]) -> None:
+def test_swap_file_replaces_its_segments(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, "segments-0")
     old = root / "segments-0" / "00000000000000000000.log"
     shutil.copyfile(old, old.with_suffix(".log.swap"))

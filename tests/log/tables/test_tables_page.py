@@ -17,7 +17,7 @@ def lines_with(library: str) -> str:
     return code.replace('"kafka-logs"', repr(str(data_dir())))
 
 
-def test_the_columns_are_those_of_the_declarations() -> None:
+def test_columns_on_the_page_equal_the_declarations() -> None:
     for name, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", COLUMNS, re.DOTALL | re.MULTILINE):
         rows = re.findall(r"^\| (`[\w`, ]+`) \| (.+?) \| (.+) \|$", section, re.MULTILINE)
         types = [
@@ -41,7 +41,7 @@ def test_every_table_is_in_the_list() -> None:
     assert re.findall(r"^\| \[(\w+)\]\(\S+#\1\)", PAGE, re.MULTILINE) == list(TABLES)
 
 
-def test_duckdbs_lines_run(capsys) -> None:
+def test_duckdb_example_runs(capsys) -> None:
     exec(lines_with("duckdb"), {})
     shown = capsys.readouterr().out
     sizes = {
@@ -53,7 +53,7 @@ def test_duckdbs_lines_run(capsys) -> None:
         assert re.search(rf"java-{codec}\s*│\s*{codec}\s*│\s*{size}\b", shown), shown
 
 
-def test_polars_lines_run(capsys) -> None:
+def test_polars_example_runs(capsys) -> None:
     exec(lines_with("polars"), {})
     shown = capsys.readouterr().out
     assert re.search(r"reporting\s*┆ 176\b", shown)

@@ -27,7 +27,7 @@ def known(producer_id: int) -> int | None:
     return None if producer_id == -1 else producer_id
 
 
-def test_every_state_of_every_transactional_id_is_what_kafkas_tool_prints() -> None:
+def test_transactional_id_states_equal_those_of_kafkas_tool() -> None:
     said = decoded(TRANSACTIONS)
     rows = table(data_dir(), "transactional_ids", history=True)
     assert len(said) == 185
@@ -60,7 +60,7 @@ def test_every_state_of_every_transactional_id_is_what_kafkas_tool_prints() -> N
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_the_aborted_transactions_are_those_of_kafkas_transaction_index(partition: int) -> None:
+def test_aborted_transactions_equal_kafkas_transaction_index(partition: int) -> None:
     rows = [row for row in table(data_dir(), "transactions", "transactions") if row["partition"] == partition]
     found = [(row["producer_id"], row["first_offset"], row["last_offset"]) for row in rows if row["state"] == "aborted"]
     assert found == aborted(f"transactions-{partition}") != []
@@ -68,7 +68,7 @@ def test_the_aborted_transactions_are_those_of_kafkas_transaction_index(partitio
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_transactions_hold_the_batches_and_records_that_kafkas_tool_prints(partition: int) -> None:
+def test_transactions_have_the_batches_and_records_of_dump_log_segments(partition: int) -> None:
     (log,) = [log for log in golden_logs(KAFKA_4_3, "transactions", crashed=False) if log.partition == partition]
     batches = [batch for path in log.segments() for batch in log.batches(path) if batch.transactional]
     states = {row["offset"]: row["committed"] for row in log.records()}
@@ -102,7 +102,7 @@ def cut_markers(root: Path) -> tuple[int, int]:
     return aborted("transactions-1")[-1][1], end.base_offset
 
 
-def test_a_transaction_without_its_marker_is_hanging_when_its_coordinator_has_forgotten_it(
+def test_transaction_without_a_marker_unknown_to_the_coordinator_is_hanging(
     golden_copy: Callable[..., Path],
 ) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
@@ -121,7 +121,7 @@ def test_a_transaction_without_its_marker_is_hanging_when_its_coordinator_has_fo
     "partition", ["transactions-0", "transactions-1", "idempotent-0", "idempotent-1", "compacted-0"]
 )
 @pytest.mark.parametrize("removed", ["none", "last", "all"])
-def test_producers_are_those_of_kafkas_last_snapshot_even_without_it(
+def test_producers_equal_kafkas_last_snapshot_even_without_it(
     partition: str, removed: str, golden_copy: Callable[..., Path]
 ) -> None:
     root = golden_copy(KAFKA_4_3, partition)
@@ -137,7 +137,7 @@ def test_producers_are_those_of_kafkas_last_snapshot_even_without_it(
     assert removed != "all" or {row["snapshot_offset"] for row in rows} == {None}
 
 
-def test_an_open_transaction_is_told_by_its_producer(golden_copy: Callable[..., Path]) -> None:
+def test_open_transaction_is_found_by_its_producer(golden_copy: Callable[..., Path]) -> None:
     root = golden_copy(KAFKA_4_3, crashed=False)
     first, _ = cut_markers(root)
     rows = table(

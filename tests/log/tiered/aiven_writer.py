@@ -29,18 +29,17 @@ from kafkalog_spark.log.tiered.manifest import (
     SegmentManifest,
     format_manifest,
 )
-from kafkalog_spark.log.tiered.remote_names import (
+from kafkalog_spark.log.tiered.object_keys import (
     Layout,
     RemoteFile,
     RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
+    group_by_segment,
     parse_aiven_topic_dir,
     parse_local_tiered_dir,
     parse_partition_number,
     remote_key,
-    remote_objects,
 )
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 KEYS = Path(__file__).parent / "keys"
 KEY_ID = "one"
@@ -152,7 +151,7 @@ def objects_below(root: Path, layout: Layout, key_prefix: str = "") -> list[Remo
         else:
             partition = parse_local_tiered_dir(directory.name)
         assert partition is not None, directory
-        for objects in remote_objects([path.name for path in directory.iterdir()], layout, partition):
+        for objects in group_by_segment([path.name for path in directory.iterdir()], layout, partition):
             keys = {file: f"{directory.relative_to(root)}/{name}" for file, name in objects.objects.items()}
             found.append(objects._replace(objects=keys))
     return found
@@ -167,9 +166,9 @@ def write_tree(
 
 
 def original_bytes(codec: ChunkCodec, index: ChunkIndex, stored: bytes, begin: int, end: int) -> bytes:
-    """Bytes [begin, end) of the segment, of which `stored` is the range of the object that `range_of` names."""
-    at = index.range_of(begin, end).begin
+    """Bytes [begin, end) of the segment, of which `stored` is the range of the object that `object_range` names."""
+    at = index.object_range(begin, end).begin
     return b"".join(
-        bytes(codec.chunk(stored[chunk.position - at :][: chunk.size], chunk))[first:last]
+        bytes(codec.decode_chunk(stored[chunk.position - at :][: chunk.size], chunk))[first:last]
         for chunk, first, last in index.slices(begin, end)
     )

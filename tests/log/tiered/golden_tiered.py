@@ -21,8 +21,10 @@ from kafkalog_spark.format.checkpoint import read_leader_epochs as _read_leader_
 from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.tiered.lineage_merge import OffsetSpan
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, decode_event
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT
+from kafkalog_spark.log.tiered.remote_log_events import decode_event
+from kafkalog_spark.log.tiered.remote_log_state import RemoteLogState
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.golden_data import GOLDEN, Row, topic_records
 from tests.log.helpers.plain_decoder import decode_log
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 PARTITION = TopicIdPartition("orders", uuid.UUID(int=15), 3)
 

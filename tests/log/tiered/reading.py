@@ -12,7 +12,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, write_tree

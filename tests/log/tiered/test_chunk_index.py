@@ -30,13 +30,13 @@ def sizes_of(*sizes: int) -> np.ndarray:
     return np.array(sizes, np.int64)
 
 
-def test_aivens_own_sizes() -> None:
+def test_chunk_sizes_of_aivens_tests_are_decoded() -> None:
     assert decode_chunk_sizes(AIVEN_BYTES).tolist() == [10, 20, 30]
     assert encode_chunk_sizes(sizes_of(10, 20, 30)) == AIVEN_BYTES
     assert chunk_sizes_from_text(AIVEN_TEXT, 3).tolist() == [10, 20, 30]
 
 
-def test_aivens_own_chunks() -> None:
+def test_chunks_of_aivens_tests_are_located() -> None:
     index = ChunkIndex.of_variable(100, 250, chunk_sizes_from_text(AIVEN_TEXT, 3))
     assert [index.chunk(number) for number in range(3)] == [
         Chunk(0, 0, 100, 0, 10),
@@ -59,14 +59,14 @@ def test_aivens_own_chunks() -> None:
         ((1, 2**31 - 1, 2), "00000003 00000001 04 000000007ffffffe 00000002"),
     ],
 )
-def test_a_value_takes_as_many_bytes_as_the_largest_needs(sizes: tuple[int, ...], expected: str) -> None:
+def test_encoded_width_is_that_of_the_largest_value(sizes: tuple[int, ...], expected: str) -> None:
     data = bytes.fromhex(expected)
     assert encode_chunk_sizes(sizes_of(*sizes)) == data
     assert decode_chunk_sizes(data).tolist() == list(sizes)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1) | st.integers(1000, 1300), max_size=60))
-def test_sizes_both_ways(sizes: list[int]) -> None:
+def test_chunk_sizes_round_trip(sizes: list[int]) -> None:
     given_sizes = np.array(sizes, np.int64)
     assert decode_chunk_sizes(encode_chunk_sizes(given_sizes)).tolist() == sizes
     assert chunk_sizes_from_text(chunk_sizes_to_text(given_sizes), len(sizes)).tolist() == sizes
@@ -85,7 +85,7 @@ def test_sizes_both_ways(sizes: list[int]) -> None:
         (b"\0\0\0\1\0\0\0", "has 7 bytes, but its 1 chunks take 8"),
     ],
 )
-def test_damaged_sizes(data: bytes, text: str) -> None:
+def test_damaged_sizes_are_errors(data: bytes, text: str) -> None:
     with pytest.raises(CorruptManifest, match=text):
         decode_chunk_sizes(data)
 
@@ -113,7 +113,7 @@ def test_damaged_texts_are_errors_and_decompress_to_no_more_than_is_expected(
         chunk_sizes_from_text(text, expected)
 
 
-def test_a_frame_without_its_size_is_read_and_bounded() -> None:
+def test_frame_without_its_size_is_read_and_bounded() -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=False)
     assert chunk_sizes_from_text(base64.b64encode(compressor.compress(AIVEN_BYTES)).decode(), 3).tolist() == [
         10,
@@ -125,7 +125,7 @@ def test_a_frame_without_its_size_is_read_and_bounded() -> None:
 
 
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(0, 28), st.booleans(), st.data())
-def test_a_range_is_what_cutting_the_bytes_gives(
+def test_range_of_chunks_equals_a_slice_of_the_bytes(
     chunk_size: int, file_size: int, overhead: int, fixed: bool, data: st.DataObject
 ) -> None:
     """Against bytes that are really cut, transformed and put together."""
@@ -141,7 +141,7 @@ def test_a_range_is_what_cutting_the_bytes_gives(
     stored = b"".join(transformed)
     begin, end = sorted((data.draw(st.integers(0, file_size)), data.draw(st.integers(0, file_size))))
 
-    wanted = index.range_of(begin, end)
+    wanted = index.object_range(begin, end)
     fetched = stored[wanted.begin : wanted.end]
     originals = []
     for number in wanted.chunks:
@@ -170,17 +170,17 @@ def test_a_range_is_what_cutting_the_bytes_gives(
         (100, 100, ObjectRange(0, 0, range(0))),
     ],
 )
-def test_ranges_at_the_edges_of_chunks(begin: int, end: int, expected: ObjectRange) -> None:
-    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end) == expected
+def test_ranges_at_chunk_boundaries_are_located(begin: int, end: int, expected: ObjectRange) -> None:
+    assert ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end) == expected
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (5, 4), (0, 251), (251, 251)])
-def test_ranges_outside_the_segment(begin: int, end: int) -> None:
+def test_ranges_outside_the_segment_are_refused(begin: int, end: int) -> None:
     with pytest.raises(ValueError, match="of a segment of 250"):
-        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).range_of(begin, end)
+        ChunkIndex.of_variable(100, 250, sizes_of(10, 20, 30)).object_range(begin, end)
 
 
-def test_positions_are_a_table_that_cannot_be_changed() -> None:
+def test_positions_are_read_only() -> None:
     index = ChunkIndex.of_fixed(100, 1000, 110, 110)
     assert index.positions.dtype == np.int64
     assert index.positions.tolist() == list(range(0, 1101, 110))
@@ -204,11 +204,11 @@ def test_positions_are_a_table_that_cannot_be_changed() -> None:
         ((10, 20, 5, 2**70), "has 2147483648 bytes"),
     ],
 )
-def test_sizes_that_no_segment_has(given_sizes: tuple[int, int, int, int], text: str) -> None:
+def test_impossible_sizes_are_refused(given_sizes: tuple[int, int, int, int], text: str) -> None:
     with pytest.raises(CorruptManifest, match=text):
         ChunkIndex.of_fixed(*given_sizes)
 
 
-def test_as_many_sizes_as_chunks() -> None:
-    with pytest.raises(CorruptManifest, match="sizes of 2 chunks, expected 3 for 250 bytes in chunks of 100"):
+def test_number_of_sizes_must_equal_the_number_of_chunks() -> None:
+    with pytest.raises(CorruptManifest, match="the manifest lists 2 chunks, expected 3 for 250 bytes in chunks of 100"):
         ChunkIndex.of_variable(100, 250, sizes_of(10, 20))

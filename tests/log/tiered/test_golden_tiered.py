@@ -12,23 +12,18 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.key_ring import KeyRing
-from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.lineage_merge import LineageMerge, LogPiece, RedundancyReason, merge_lineage, topic_id_of
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest_segment, without_empty_epochs
+from kafkalog_spark.log.tiered.lineage_merge import (
+    LineageMerge,
+    LogPiece,
+    RedundancyReason,
+    latest_topic_id,
+    merge_lineage,
+)
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteSegmentState,
-    SegmentEvent,
-    SegmentUpdate,
-    decode_event,
-)
-from kafkalog_spark.log.tiered.remote_names import (
-    Layout,
-    RemoteFile,
-    RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
-    remote_key,
-)
+from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, remote_key
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState, SegmentEvent, SegmentUpdate, decode_event
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, objects_below, original_bytes, write_tree
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
@@ -62,7 +57,7 @@ def remote_segments(cluster: GoldenCluster, topic: str, partition: int) -> list[
 
 
 @clusters
-def test_every_event_is_what_kafkas_formatter_prints(cluster: GoldenCluster) -> None:
+def test_events_equal_those_of_kafkas_formatter(cluster: GoldenCluster) -> None:
     formatted = cluster.formatted_events()
     values = cluster.event_values()
     assert values.keys() <= formatted.keys()  # after the copy was taken the killed cluster was started again
@@ -94,7 +89,7 @@ def test_every_event_is_what_kafkas_formatter_prints(cluster: GoldenCluster) -> 
             assert (said["kind"], uuid_to_text(event.segment_id)) == ("RemoteLogSegmentMetadataUpdate", said["id"])
 
 
-def test_the_events_are_of_all_kinds_and_states() -> None:
+def test_golden_events_include_all_kinds_and_states() -> None:
     events = [decode_event(value) for value in CLEAN.event_values().values()]
     assert {type(event) for event in events} == {SegmentEvent, SegmentUpdate}  # Kafka 4.3 writes no other
     assert {event.state for event in events} == set(RemoteSegmentState)
@@ -105,25 +100,25 @@ def test_the_events_are_of_all_kinds_and_states() -> None:
 
 
 @clusters
-def test_events_follow_from_each_other(cluster: GoldenCluster) -> None:
-    assert cluster.state().odd == 0
+def test_golden_events_are_valid_state_transitions(cluster: GoldenCluster) -> None:
+    assert cluster.state().invalid_transitions == 0
 
 
 @clusters
-def test_every_key_is_of_the_layout(cluster: GoldenCluster) -> None:
+def test_golden_keys_match_the_layout(cluster: GoldenCluster) -> None:
     keys = [key for key, _ in cluster.listing()]
     assert sum(len(objects.objects) for objects in objects_of(cluster).values()) == len(keys)
 
 
 @clusters
-def test_readable_segments_are_whole_and_as_long_as_said(cluster: GoldenCluster) -> None:
+def test_readable_segments_are_complete_with_the_recorded_size(cluster: GoldenCluster) -> None:
     objects = objects_of(cluster)
     named = set()
     for segments in cluster.readable().values():
         for segment in segments:
             found = objects[segment.name]
             named.add(segment.name)
-            assert found.missing == frozenset()
+            assert found.missing_files == frozenset()
             assert found.partition == segment.partition
             log = remote_key(Layout.LOCAL_TIERED, segment, RemoteFile.LOG)
             assert found.objects[RemoteFile.LOG] == log
@@ -133,13 +128,13 @@ def test_readable_segments_are_whole_and_as_long_as_said(cluster: GoldenCluster)
             assert batches[0].base_offset >= segment.start_offset
             assert batches[-1].last_offset <= segment.end_offset
     not_readable = {name: found for name, found in objects.items() if name not in named}
-    assert all(found.missing for found in not_readable.values())
+    assert all(found.missing_files for found in not_readable.values())
     assert bool(not_readable) is (cluster is KILLED)
 
 
-def test_a_copy_that_was_cut_short_is_not_readable() -> None:
-    (unfinished,) = [found for found in objects_of(KILLED).values() if found.missing]
-    assert RemoteFile.PRODUCER_SNAPSHOT in unfinished.missing  # the last file
+def test_incomplete_copy_is_not_readable() -> None:
+    (unfinished,) = [found for found in objects_of(KILLED).values() if found.missing_files]
+    assert RemoteFile.PRODUCER_SNAPSHOT in unfinished.missing_files  # the last file
     key = (unfinished.partition, unfinished.segment_id)
     assert KILLED.state().segments[key].state is RemoteSegmentState.COPY_SEGMENT_STARTED
     assert unfinished.segment_id not in {part.segment_id for part in remote_segments(KILLED, "killed", 0)}
@@ -178,7 +173,9 @@ def walk_of(cluster: GoldenCluster, topic: str, partition: int) -> LineageMerge:
 
 
 @partitions
-def test_local_and_remote_together_hold_what_consumers_read(cluster: GoldenCluster, topic: str, partition: int) -> None:
+def test_local_and_remote_segments_hold_the_consumers_records(
+    cluster: GoldenCluster, topic: str, partition: int
+) -> None:
     walk = walk_of(cluster, topic, partition)
     said, rows = cluster.said(topic, partition), cluster.records(topic, partition)
     assert walk.holes == ()
@@ -214,7 +211,7 @@ def aborted_by_index(walk: LineageMerge, piece: LogPiece, upper: int) -> list[Ab
     return found
 
 
-def test_remote_transaction_indexes_hide_what_read_committed_hides() -> None:
+def test_remote_transaction_indexes_list_the_aborted_transactions() -> None:
     walk = walk_of(CLEAN, "transactions", 0)
     committed = {row["offset"] for row in CLEAN.records("transactions", 0) if row["committed"]}
     checked = hidden = 0
@@ -240,13 +237,13 @@ def test_remote_transaction_indexes_hide_what_read_committed_hides() -> None:
     assert len(spans) > 3
 
 
-def test_a_topic_created_again_is_read_by_its_id() -> None:
+def test_recreated_topic_is_read_by_its_id() -> None:
     segments = remote_segments(CLEAN, "recreated", 0)
     ids = {segment.partition.topic_id for segment in segments}
     living = CLEAN.topic_id("recreated", 0)
     assert len({objects.partition.topic_id for objects in objects_of(CLEAN).values()
                 if objects.partition.topic == "recreated"}) == 2  # fmt: skip
-    assert topic_id_of(segments) == living
+    assert latest_topic_id(segments) == living
     assert living in ids
     left = {part.reason for part in walk_of(CLEAN, "recreated", 0).excluded}
     assert left <= {RedundancyReason.OTHER_TOPIC_ID}
@@ -270,7 +267,7 @@ def test_local_segments_are_preferred() -> None:
     assert len(walk.excluded) >= 3
 
 
-def test_segments_of_leaders_in_turns_are_one_log() -> None:
+def test_segments_of_alternating_leaders_are_one_log() -> None:
     """Kafka 4.3 went on where the leader before it had come to; overlaps are in test_lineage_merge."""
     segments = remote_segments(LEADERS, "leaders", 0)
     assert len(LEADERS.leader_epochs("leaders", 0)) >= 4
@@ -290,7 +287,7 @@ def test_segments_of_leaders_in_turns_are_one_log() -> None:
     assert ExclusionReason.OTHER_NEXT_EPOCH in reasons
 
 
-def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:
+def test_deleted_topic_has_no_segment() -> None:
     states = {
         event.state
         for event in map(decode_event, CLEAN.event_values().values())
@@ -301,11 +298,11 @@ def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:
 
 
 @partitions
-def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluster, topic: str, partition: int) -> None:
+def test_lineage_is_the_leader_epochs_of_the_newest_segment(cluster: GoldenCluster, topic: str, partition: int) -> None:
     """Without the log directory: what is remote is found again from what is remote."""
     topic_id = cluster.topic_id(topic, partition)
     segments = [part for part in remote_segments(cluster, topic, partition) if part.partition.topic_id == topic_id]
-    last = newest(segments)
+    last = newest_segment(segments)
     if last is None:
         assert topic == "empty"
         return
@@ -318,14 +315,16 @@ def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluste
 
 @pytest.mark.parametrize("mode", AivenMode)
 @pytest.mark.parametrize("chunk_size", [700, 4096, 1 << 20])
-def test_the_same_segments_in_aivens_layout(mode: AivenMode, chunk_size: int, tmp_path: Path) -> None:
+def test_segments_in_aivens_layout_equal_the_local_tiered_ones(
+    mode: AivenMode, chunk_size: int, tmp_path: Path
+) -> None:
     segments = remote_segments(CLEAN, "transactions", 0)[:4] + remote_segments(CLEAN, "codecs", 0)[:2]
     write_tree(CLEAN.remote, segments, tmp_path, mode, chunk_size, "some/prefix-")
     found = {part.segment_id: part for part in objects_below(tmp_path, Layout.AIVEN, "some/prefix-")}
     ring = KeyRing({KEY_ID: (KEYS / "one.pem").read_text()})
     for segment in segments:
         objects = found[segment.segment_id]
-        assert objects.missing == frozenset()
+        assert objects.missing_files == frozenset()
         assert TopicIdPartition(*objects.partition) == segment.partition
         manifest = parse_manifest((tmp_path / objects.objects[RemoteFile.MANIFEST]).read_bytes())
         assert manifest.segment is not None
@@ -344,4 +343,4 @@ def test_the_same_segments_in_aivens_layout(mode: AivenMode, chunk_size: int, tm
         indexes = (tmp_path / objects.objects[RemoteFile.INDEXES]).read_bytes()
         for file, place in manifest.indexes.items():
             data = indexes[place.position : place.position + place.size]
-            assert codec.index(data, place) == content(CLEAN, segment, file)
+            assert codec.decode_index(data, place) == content(CLEAN, segment, file)

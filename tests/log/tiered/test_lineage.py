@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest, without_empty_epochs
-from kafkalog_spark.log.tiered.remote_log_metadata import NEXT_STATES, RemoteSegmentState
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, exclusion_reason, newest_segment, without_empty_epochs
+from kafkalog_spark.log.tiered.remote_log_events import RemoteSegmentState
+from kafkalog_spark.log.tiered.remote_log_state import NEXT_STATES
 from tests.log.tiered.kafkas_rules import recorded
 from tests.log.tiered.made_segments import epochs, segment
 
@@ -44,7 +45,7 @@ def test_empty_epochs_are_dropped() -> None:
         (70, 89, {7: 70}),
     ],
 )
-def test_segments_of_the_log(start: int, end: int, given_epochs: dict[int, int]) -> None:
+def test_segments_with_matching_epochs_belong_to_the_log(start: int, end: int, given_epochs: dict[int, int]) -> None:
     assert exclusion_reason(segment(start, end, given_epochs), LINEAGE, END) is None
 
 
@@ -66,30 +67,32 @@ def test_segments_of_the_log(start: int, end: int, given_epochs: dict[int, int])
         (70, 90, {7: 70}, ExclusionReason.ENDS_AFTER_LOG),
     ],
 )
-def test_segments_that_are_not(start: int, end: int, given_epochs: dict[int, int], reason: ExclusionReason) -> None:
+def test_segments_with_other_epochs_do_not_belong_to_the_log(
+    start: int, end: int, given_epochs: dict[int, int], reason: ExclusionReason
+) -> None:
     assert exclusion_reason(segment(start, end, given_epochs), LINEAGE, END) is reason
 
 
-def test_without_a_live_log_nothing_is_compared_with_its_end() -> None:
+def test_segments_without_a_local_log_are_not_compared_with_its_end() -> None:
     assert exclusion_reason(segment(70, 90, {7: 70}), LINEAGE) is None
 
 
-def test_without_a_lineage_nothing_is_of_the_log() -> None:
+def test_no_lineage_accepts_no_segment() -> None:
     assert exclusion_reason(segment(0, 9), []) is ExclusionReason.NO_LINEAGE
     assert exclusion_reason(segment(0, 9, {}), []) is ExclusionReason.NO_EPOCHS
 
 
-def test_the_newest_segment_is_of_the_highest_epoch_then_goes_furthest() -> None:
+def test_newest_segment_has_the_highest_epoch_then_the_largest_end() -> None:
     behind = segment(0, 100, {3: 0})
     ahead = segment(0, 50, {3: 0, 4: 40})
     further = segment(51, 90, {4: 51})
-    assert newest([behind, further, ahead]) is further
-    assert newest([behind, ahead]) is ahead
-    assert newest([]) is None
-    assert newest([segment(0, 9, {}), segment(0, 5, {0: 0})]) == segment(0, 5, {0: 0})
+    assert newest_segment([behind, further, ahead]) is further
+    assert newest_segment([behind, ahead]) is ahead
+    assert newest_segment([]) is None
+    assert newest_segment([segment(0, 9, {}), segment(0, 5, {0: 0})]) == segment(0, 5, {0: 0})
 
 
-def test_kafkas_verdicts_on_random_segments() -> None:
+def test_lineage_checks_of_random_segments_equal_kafkas() -> None:
     """RemoteLogManager.isRemoteSegmentWithinLeaderEpochs of Kafka 4.3.0."""
     verdicts = recorded()["within"]
     for case, said in verdicts:
@@ -100,7 +103,7 @@ def test_kafkas_verdicts_on_random_segments() -> None:
     assert {said for _, said in verdicts} == {True, False}
 
 
-def test_kafkas_states() -> None:
+def test_segment_state_transitions_equal_kafkas() -> None:
     """RemoteLogSegmentState.isValidTransition of Kafka 4.3.0."""
     ours = {
         (before.name, after.name): after is before or after in NEXT_STATES[before]
@@ -111,7 +114,7 @@ def test_kafkas_states() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 30), max_size=6))
-def test_a_segment_made_of_the_log_is_of_the_log(given_epochs: dict[int, int]) -> None:
+def test_segment_cut_from_the_log_belongs_to_it(given_epochs: dict[int, int]) -> None:
     """Whatever is cut out of a log has the epochs that the log has there."""
     starts = sorted(given_epochs.values())
     lineage = without_empty_epochs(EpochEntry(*pair) for pair in zip(sorted(given_epochs), starts, strict=True))

@@ -14,7 +14,7 @@ from kafkalog_spark.errors import CorruptManifest, KafkalogError, UnsupportedFor
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_from_text
 from kafkalog_spark.log.tiered.manifest import IndexRange, format_manifest, parse_manifest
-from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from tests.log.helpers.damaged_bytes import damaged
 
 # SegmentManifestV1SerdeTest of Aiven's plugin; its data key is not one that RSA made.
@@ -74,9 +74,9 @@ def as_bytes(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def test_an_encrypted_segment() -> None:
+def test_manifest_of_an_encrypted_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(ENCRYPTED))
-    assert (manifest.compressed, manifest.plain) == (False, False)
+    assert (manifest.compressed, manifest.is_plain) == (False, False)
     assert manifest.encryption is not None
     assert (manifest.encryption.key_id, manifest.encryption.wrapped_key) == ("static-key-id", b"\0\0\0")
     assert manifest.encryption.aad == bytes([10, 11, 12, 13])
@@ -97,16 +97,16 @@ def test_an_encrypted_segment() -> None:
     assert segment.leader_epochs == (EpochEntry(0, 100), EpochEntry(1, 200), EpochEntry(2, 300))
 
 
-def test_a_compressed_segment() -> None:
+def test_manifest_of_a_compressed_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(COMPRESSED))
-    assert (manifest.compressed, manifest.plain, manifest.encryption) == (True, False, None)
+    assert (manifest.compressed, manifest.is_plain, manifest.encryption) == (True, False, None)
     assert manifest.chunks.sizes.tolist() == [10, 20, 30]
     assert manifest.indexes is not None
     assert RemoteFile.TRANSACTION_INDEX not in manifest.indexes
 
 
 @pytest.mark.parametrize("value", [ENCRYPTED, COMPRESSED])
-def test_written_as_the_plugin_writes_it(value: dict[str, Any]) -> None:
+def test_manifest_is_written_as_by_the_plugin(value: dict[str, Any]) -> None:
     manifest = parse_manifest(as_bytes(value))
     written = json.loads(format_manifest(manifest))
     if "transformedChunks" in written["chunkIndex"]:  # zstd frames differ from release to release
@@ -117,12 +117,12 @@ def test_written_as_the_plugin_writes_it(value: dict[str, Any]) -> None:
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
-def test_what_a_later_release_adds_is_passed_over() -> None:
+def test_fields_of_later_releases_are_ignored() -> None:
     more = {**ENCRYPTED, "new": {"a": 1}, "chunkIndex": {**FIXED, "later": []}}
     assert parse_manifest(as_bytes(more)) == parse_manifest(as_bytes(ENCRYPTED))
 
 
-def test_manifests_of_2023() -> None:
+def test_manifests_of_2023_are_parsed() -> None:
     """Before segmentIndexes (October) and remoteLogSegmentMetadata (September)."""
     legacy = {name: value for name, value in COMPRESSED.items() if name not in ("segmentIndexes", SEGMENT_FIELD)}
     manifest = parse_manifest(as_bytes(legacy))
@@ -177,7 +177,7 @@ ID = f"{SEGMENT_FIELD}.remoteLogSegmentId"
         ("segmentIndexes.offset", _REMOVED, "segmentIndexes.offset is missing"),
         ("segmentIndexes.offset.size", -1, "segmentIndexes.offset.size is -1"),
         (f"{ID}.id", "short", "22 characters"),
-        (f"{ID}.topicIdPartition.topicPartition.topic", "a/b", "'a/b' is no topic's name"),
+        (f"{ID}.topicIdPartition.topicPartition.topic", "a/b", "'a/b' is not a valid topic name"),
         (f"{SEGMENT_FIELD}.endOffset", -2, "endOffset is -2"),
         (f"{SEGMENT_FIELD}.startOffset", 1002, "endOffset 1000 is below startOffset 1002"),
         (f"{SEGMENT_FIELD}.segmentLeaderEpochs", {"x": 1}, "has the key 'x', expected a leader epoch"),
@@ -194,23 +194,23 @@ def test_damage_is_an_error_that_names_the_field(path: str, to: Any, text: str) 
     ("path", "to", "text"),
     [("version", "2", "manifest version '2'"), ("chunkIndex.type", "new", "chunkIndex.type is 'new'")],
 )
-def test_what_is_not_known_here(path: str, to: Any, text: str) -> None:
+def test_unknown_versions_and_types_are_refused(path: str, to: Any, text: str) -> None:
     with pytest.raises(UnsupportedFormat, match=text):
         parse_manifest(as_bytes(changed(ENCRYPTED, path, to)))
 
 
-def test_a_plain_segment_is_as_long_as_its_object() -> None:
+def test_plain_segment_has_the_size_of_its_object() -> None:
     plain = {name: value for name, value in ENCRYPTED.items() if name != "encryption"}
     with pytest.raises(CorruptManifest, match="neither compressed nor encrypted, but 1000 bytes became 1100"):
         parse_manifest(as_bytes(plain))
     fitting = changed(
         changed(plain, "chunkIndex.transformedChunkSize", 100), "chunkIndex.finalTransformedChunkSize", 100
     )
-    assert parse_manifest(as_bytes(fitting)).plain
+    assert parse_manifest(as_bytes(fitting)).is_plain
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b'"1"', b"9" * 10_000])
-def test_what_is_no_json_object(data: bytes) -> None:
+def test_text_that_is_no_json_object_is_an_error(data: bytes) -> None:
     with pytest.raises(CorruptManifest):
         parse_manifest(data)
 

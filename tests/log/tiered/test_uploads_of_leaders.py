@@ -18,10 +18,10 @@ from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition
-from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.tiered_log import TieredLog
-from kafkalog_spark.log.tiered.lineage import ExclusionReason
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.lineage import ExclusionReason, epochs_within
+from kafkalog_spark.log.tiered.object_keys import RemoteFile
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 from tests.log.tiered.aiven_writer import AivenMode, local_tiered_files, write_segment
@@ -79,7 +79,7 @@ def written(
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.slow if n >= 4 else []) for n in range(12)])
-def test_random_uploads_are_one_log(seed: int, tmp_path: Path) -> None:
+def test_random_uploads_are_read_as_one_log(seed: int, tmp_path: Path) -> None:
     """Every offset that any upload holds is read once, in order; what none holds is told."""
     chance = random.Random(seed)
     parts = segments_of(CLEAN, "transactions")
@@ -108,7 +108,7 @@ def test_random_uploads_are_one_log(seed: int, tmp_path: Path) -> None:
         assert committed == consumed(CLEAN, "transactions", committed=True, start=start, end=stable)
 
 
-def test_uploads_that_interlock_are_noticed_when_they_are_read(tmp_path: Path) -> None:
+def test_interleaved_uploads_are_detected_during_the_read(tmp_path: Path) -> None:
     parts = segments_of(LEADERS, "leaders")
     uploads = [parts[0:2], parts[1:3], *([part] for part in parts[3:])]
     root = written(LEADERS, uploads, tmp_path)
@@ -123,7 +123,7 @@ def test_uploads_that_interlock_are_noticed_when_they_are_read(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("with_local", [False, True])
-def test_what_an_unclean_election_put_aside_is_not_read(with_local: bool, tmp_path: Path) -> None:
+def test_segments_discarded_by_an_unclean_election_are_not_read(with_local: bool, tmp_path: Path) -> None:
     """A leader that lost its place had copied other records at offsets of the log, and went further than the log."""
     parts = segments_of(LEADERS, "leaders")
     root = written(LEADERS, [[part] for part in parts], tmp_path)
@@ -150,7 +150,7 @@ def test_what_an_unclean_election_put_aside_is_not_read(with_local: bool, tmp_pa
     assert set(left) == {ExclusionReason.ENDS_AFTER_EPOCH}
 
 
-def test_keys_with_a_prefix_without_a_slash(tmp_path: Path) -> None:
+def test_keys_with_a_prefix_without_a_slash_are_found(tmp_path: Path) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ZSTD, 3000, "prod-", topic="headers")
     tier = TierOptions.of({"layout": "aiven", "tiered.key.prefix": "prod-"})
     assert LogDirs.open(root, tier=tier).topics == {"headers": (0,)}

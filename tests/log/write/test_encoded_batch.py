@@ -4,16 +4,16 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format.layout import ControlType
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of, control_batch
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch, split_batches
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.plain_decoder import decode_log
 
 
 @pytest.mark.parametrize("log", golden_logs(), ids=str)
-def test_batches_of_a_golden_log_have_the_facts_of_the_oracle(log: GoldenLog) -> None:
+def test_golden_batches_have_the_header_fields_of_the_oracle(log: GoldenLog) -> None:
     for path in log.segments():
         data = path.read_bytes()
-        found = list(batches_of(data))
+        found = list(split_batches(data))
         assert b"".join(batch.data for batch in found) == data
         oracle = decode_log(path)
         assert [(b.header.last_offset, b.header.max_timestamp, b.header.leader_epoch) for b in found] == [
@@ -25,7 +25,7 @@ def test_batches_of_a_golden_log_have_the_facts_of_the_oracle(log: GoldenLog) ->
 
 
 @pytest.mark.parametrize("log", golden_logs(topic="transactions", crashed=False), ids=str)
-def test_a_transaction_marker_has_the_bytes_that_kafka_wrote(log: GoldenLog) -> None:
+def test_transaction_marker_equals_kafkas_bytes(log: GoldenLog) -> None:
     seen = set()
     for path in log.segments():
         data = path.read_bytes()
@@ -41,12 +41,12 @@ def test_a_transaction_marker_has_the_bytes_that_kafka_wrote(log: GoldenLog) -> 
                     coordinator_epoch=int.from_bytes(record.value[2:6], "big"), leader_epoch=batch.leader_epoch,
                 )  # fmt: skip
                 assert ours.data == data[batch.position : batch.position + batch.size]
-                assert ours == EncodedBatch.of(ours.data) == next(batches_of(ours.data))
+                assert ours == EncodedBatch.of(ours.data) == next(split_batches(ours.data))
                 seen.add(kind)
     assert seen == {ControlType.ABORT, ControlType.COMMIT}
 
 
-def test_only_commit_and_abort_end_a_transaction() -> None:
+def test_only_commit_and_abort_are_transaction_markers() -> None:
     with pytest.raises(ValueError, match="ABORT or COMMIT"):
         control_batch(ControlType.LEADER_CHANGE, 0, 0, producer_id=1, producer_epoch=0, coordinator_epoch=0)
 
@@ -57,10 +57,10 @@ def test_batches_cut_short_are_refused_with_their_position() -> None:
     data = log.segments()[0].read_bytes()[: first.size + second.size]
     for cut in [*range(1, 70), first.size - 1, first.size + 1, first.size + 16, first.size + 61, len(data) - 1]:
         with pytest.raises(CorruptBatch) as caught:
-            list(batches_of(data[:cut]))
+            list(split_batches(data[:cut]))
         assert caught.value.position == (0 if cut < first.size else first.size)
 
 
-def test_an_unknown_magic_is_refused() -> None:
+def test_unknown_magic_is_refused() -> None:
     with pytest.raises(UnsupportedFormat):
-        list(batches_of(bytes(7) + b"\x01" + (100).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(100)))
+        list(split_batches(bytes(7) + b"\x01" + (100).to_bytes(4, "big") + bytes(4) + b"\x03" + bytes(100)))

@@ -18,7 +18,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_broker_is_refused_and_told_the_directory(tmp_path):
+def test_second_broker_is_refused_and_the_error_names_the_directory(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -33,7 +33,7 @@ def test_a_second_broker_is_refused_and_told_the_directory(tmp_path):
         LogDirLock.acquire(tmp_path).release()
 
 
-def test_a_second_broker_in_one_process_is_refused_also_under_another_name(tmp_path):
+def test_second_broker_in_one_process_is_refused_under_any_path(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "data")
     lock = LogDirLock.acquire(tmp_path / "data")
@@ -46,7 +46,7 @@ def test_a_second_broker_in_one_process_is_refused_also_under_another_name(tmp_p
     assert (tmp_path / "data" / ".lock").exists()
 
 
-def test_a_refused_attempt_leaves_no_descriptor_open(tmp_path):
+def test_refused_attempt_leaves_no_descriptor_open(tmp_path):
     lock = LogDirLock.acquire(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):

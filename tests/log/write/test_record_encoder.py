@@ -92,7 +92,7 @@ def test_encoding_the_records_of_an_uncompressed_golden_batch_gives_its_bytes(lo
     assert compared > 0 or log.name in ("segments-1", "segments-2")  # written with lz4 and zstd
 
 
-def test_log_append_time_is_the_time_of_every_record_and_deltas_keep_the_producers() -> None:
+def test_log_append_time_applies_to_every_record_and_keeps_the_base_timestamp() -> None:
     params = BatchParams(timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=NOW)
     (batch,) = encode(pa.record_batch({"value": [b"a", b"b"], "timestamp": [1000, 7]}), params)
     (read,) = decode_batches(batch.data)
@@ -124,7 +124,7 @@ def random_records(draw: st.DrawFn) -> list[Record]:
     cut=st.tuples(st.integers(0, 5), st.integers(0, 5)),
     chunk=st.none() | st.integers(1, 7),
 )
-def test_encoded_records_decode_to_what_went_in(
+def test_encoded_records_round_trip(
     records: list[Record], codec: Codec, batch_size: int, cut: tuple[int, int], chunk: int | None
 ) -> None:
     """Keys, values and headers null, empty and long; falling timestamps; gaps; Arrow slices and chunks; every codec."""
@@ -142,7 +142,7 @@ def test_encoded_records_decode_to_what_went_in(
 
 
 @given(random_records())
-def test_offsets_that_are_not_given_count_up(records: list[Record]) -> None:
+def test_missing_offsets_are_consecutive(records: list[Record]) -> None:
     result = decoded(encode(table(records, offsets=False), BatchParams(batch_size=300), next_offset=2**35))
     assert result == [dataclasses.replace(r, offset=2**35 + i) for i, r in enumerate(records)]
 
@@ -155,7 +155,7 @@ def test_offsets_that_are_not_given_count_up(records: list[Record]) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_every_flavour_of_binary_and_string_is_taken(kind: pa.DataType) -> None:
+def test_every_arrow_binary_and_string_type_is_accepted(kind: pa.DataType) -> None:
     values = ["skipped", "a", None, "", "é" * 40]
     column = pa.array(values, pa.string()).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(values, kind)
     records = decoded(encode(pa.record_batch({"value": column, "key": column}).slice(1)))
@@ -164,12 +164,12 @@ def test_every_flavour_of_binary_and_string_is_taken(kind: pa.DataType) -> None:
     assert [r.key for r in records] == expected
 
 
-def test_columns_of_nulls_and_missing_ones_are_null() -> None:
+def test_null_and_missing_columns_are_null() -> None:
     records = decoded(encode(pa.record_batch({"value": pa.nulls(3), "headers": pa.nulls(3, HEADERS)})))
     assert records == [Record(i, NOW, 0, None, None, ()) for i in range(3)]
 
 
-def test_headers_under_a_null_list_do_not_count() -> None:
+def test_headers_under_a_null_list_are_ignored() -> None:
     structs = pa.array(
         [{"key": "a", "value": b"1"}, {"key": None, "value": None}, {"key": "b", "value": None}], HEADERS.value_type
     )
@@ -178,7 +178,7 @@ def test_headers_under_a_null_list_do_not_count() -> None:
     assert [r.headers for r in records] == [(("a", b"1"),), (), (("b", None),)]
 
 
-def test_headers_of_large_lists_and_slices_are_taken() -> None:
+def test_headers_in_large_lists_and_slices_are_accepted() -> None:
     rows = [[{"key": "no", "value": b"no"}], [{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None, []]
     column = pa.array(rows, HEADERS).cast(pa.large_list(HEADERS.value_type)).slice(1)
     records = decoded(encode(pa.record_batch({"value": pa.nulls(3), "headers": column})))
@@ -208,14 +208,14 @@ def sizes(batches: list[EncodedBatch]) -> list[int]:
     return [len(batch.data) for batch in batches]
 
 
-def test_a_batch_takes_records_up_to_batch_size_header_included() -> None:
+def test_batch_is_filled_up_to_batch_size_including_its_header() -> None:
     # a record here: length, attributes, two deltas, no key, value length, 10 bytes, no headers = 17 bytes
     records = pa.record_batch({"value": [b"v" * 10] * 4})
     assert sizes(encode(records, BatchParams(batch_size=61 + 3 * 17))) == [61 + 3 * 17, 61 + 17]
     assert sizes(encode(records, BatchParams(batch_size=61 + 3 * 17 - 1))) == [61 + 2 * 17, 61 + 2 * 17]
 
 
-def test_a_record_larger_than_batch_size_has_a_batch_of_its_own() -> None:
+def test_record_larger_than_batch_size_gets_its_own_batch() -> None:
     big = bytes(3_000_000)
     records = pa.record_batch({"value": [b"a", b"b", big, b"c", big, big]})
     params = BatchParams(batch_size=1000, max_batch_bytes=4_000_000)
@@ -224,7 +224,7 @@ def test_a_record_larger_than_batch_size_has_a_batch_of_its_own() -> None:
     assert [r.value for r in decoded(batches)] == [b"a", b"b", big, b"c", big, big]
 
 
-def test_many_small_batches_and_a_batch_as_large_as_the_buffer_are_all_there() -> None:
+def test_small_batches_and_a_batch_as_large_as_the_buffer_are_all_encoded() -> None:
     """More batches than one call of the kernel tells about, and more bytes than it has room for."""
     records = pa.record_batch({"value": [b"%d" % i for i in range(5000)]})
     for size in (62, 1 << 20):
@@ -235,7 +235,7 @@ def test_many_small_batches_and_a_batch_as_large_as_the_buffer_are_all_there() -
     assert [b.header.record_count for b in encode(large, BatchParams(batch_size=1 << 20))] == [1038, 1038, 1038, 886]
 
 
-def test_a_gap_that_no_offset_delta_can_hold_begins_a_batch() -> None:
+def test_gap_too_large_for_an_offset_delta_starts_a_new_batch() -> None:
     offsets = [5, 5 + 2**31 - 1, 5 + 2**31, 2**40]
     batches = encode(pa.record_batch({"value": pa.nulls(4), "offset": offsets}))
     assert [(b.header.base_offset, b.header.last_offset) for b in batches] == [
@@ -250,7 +250,7 @@ def test_small_chunks_of_a_table_share_batches() -> None:
     assert [b.header.record_count for b in encode(chunks)] == [100]
 
 
-def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
+def test_large_chunk_of_a_table_keeps_its_own_batches() -> None:
     sizes = [1, 1, 1000, 2, 2, 500]
     chunks = pa.Table.from_batches([pa.record_batch({"value": [b"12345678"] * size}) for size in sizes])
     # 8 batches of 1000 bytes are large; about 62 records of 15 or 16 bytes fit one
@@ -262,7 +262,7 @@ def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_buffers_may_be_used_again(codec: Codec) -> None:
+def test_buffers_are_reusable_after_encoding(codec: Codec) -> None:
     params = BatchParams(codec=codec, batch_size=2000)
     encoder = RecordEncoder(params)
     for values in ([b"first"] * 900, [b"x" * (3 << 20)] if codec else [b"x" * 900_000], [b"third"] * 900):
@@ -271,7 +271,7 @@ def test_buffers_may_be_used_again(codec: Codec) -> None:
         assert runs == b"".join(batch.data for batch in encode_batches(records, 7, params, 5))
 
 
-def test_a_batch_that_compression_makes_too_large_is_stored_as_it_is() -> None:
+def test_batch_that_compression_would_enlarge_is_stored_uncompressed() -> None:
     noise = random.Random(3).randbytes(900)
     params = BatchParams(codec=Codec.GZIP, batch_size=1000, max_batch_bytes=1000)
     (batch,) = encode(pa.record_batch({"value": [noise, b"%d" % 1]}), dataclasses.replace(params, codec=Codec.NONE))
@@ -310,7 +310,7 @@ def test_max_batch_bytes_bounds_the_compressed_batch() -> None:
         ({"log_append_time": 5}, "log_append_time is required"),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any], text: str) -> None:
+def test_invalid_parameters_are_refused(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         BatchParams(**wrong)
 
@@ -331,7 +331,7 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any], text: 
         ({"value": [b"a"], "headers": pa.array([[None]], HEADERS)}, "a header has no key", 10),
     ],
 )  # fmt: skip
-def test_records_that_cannot_become_a_batch_are_refused_with_row_and_offset(
+def test_unencodable_records_are_refused_with_row_and_offset(
     columns: dict[str, Any], text: str, offset: int | None
 ) -> None:
     with pytest.raises(InvalidRecord, match=text) as caught:
@@ -339,9 +339,9 @@ def test_records_that_cannot_become_a_batch_are_refused_with_row_and_offset(
     assert caught.value.offset == offset
 
 
-def test_a_record_without_any_time_is_refused() -> None:
+def test_record_without_a_timestamp_is_refused() -> None:
     for column in (pa.nulls(2, pa.int64()), pa.array([5, None])):
-        with pytest.raises(InvalidRecord, match="now_ms is not given"):
+        with pytest.raises(InvalidRecord, match="now_ms is not set"):
             list(encode_batches(pa.record_batch({"value": [b"a", b"b"], "timestamp": column}), 0, BatchParams()))
 
 
@@ -350,14 +350,14 @@ def test_no_rows_give_no_batch() -> None:
     assert encode(pa.table({"value": pa.array([], pa.binary())}), now_ms=None) == []
 
 
-def test_the_row_of_a_bad_record_counts_from_the_beginning_of_the_table() -> None:
+def test_row_of_a_bad_record_counts_from_the_beginning_of_the_table() -> None:
     good = pa.record_batch({"value": [bytes(5 << 20)], "timestamp": [1]})
     bad = pa.record_batch({"value": [b"", bytes(5 << 20)], "timestamp": [1, -5]})
     with pytest.raises(InvalidRecord, match="row 2 cannot"):
         encode(pa.Table.from_batches([good, bad]), BatchParams(max_batch_bytes=10 << 20))
 
 
-def test_decode_records_sees_every_codec() -> None:
+def test_encoded_records_of_every_codec_are_decoded() -> None:
     """Guards the round trips above against a codec that is never used."""
     for codec in Codec:
         (batch,) = encode(pa.record_batch({"value": [b"x" * 500]}), BatchParams(codec=codec))

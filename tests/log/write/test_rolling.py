@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.format.batch_header import parse_header
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from kafkalog_spark.log.write.segment_roll import should_roll
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.log_writer import LogWriter
@@ -39,9 +39,7 @@ BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
         (BEGUN, {"last_offset": 99}, True),
     ],
 )
-def test_a_segment_is_rolled_when_kafka_would_roll_it(
-    state: dict[str, Any], batch: dict[str, int], expected: bool
-) -> None:
+def test_segment_is_rolled_as_in_kafka(state: dict[str, Any], batch: dict[str, int], expected: bool) -> None:
     header = parse_header(bytes(8) + bytes([0, 0, 0, 49]) + bytes(4) + bytes([2]) + bytes(44), 0, 0)
     assert header.size == 61
     header = header._replace(**({"last_offset": 120, "max_timestamp": 5000} | batch))
@@ -53,11 +51,11 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, topic="segments", crashed=False), ids=str)
-def test_replaying_a_golden_partition_gives_kafkas_directory(log: GoldenLog, tmp_path: Path) -> None:
+def test_replayed_golden_partition_equals_kafkas_directory(log: GoldenLog, tmp_path: Path) -> None:
     """Segments rolled at the same offsets, logs, both indexes, empty producer snapshots: every byte of every file."""
     with LogWriter(tmp_path / "p", segment_bytes=64 * 1024) as writer:
         for path in log.segments():
-            for encoded in batches_of(path.read_bytes()):
+            for encoded in split_batches(path.read_bytes()):
                 writer.append(encoded)
     ours, theirs = files(tmp_path / "p"), files(log.directory)
     # The broker was restarted after its crash, and led again in epoch 2, from the log end on. partition.metadata holds

@@ -9,8 +9,9 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.read import header_windows
-from kafkalog_spark.log.write.encoded_batch import batches_of
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment
+from kafkalog_spark.log.write.encoded_batch import split_batches
+from kafkalog_spark.log.write.ordered_windows import OffsetOverflow
+from kafkalog_spark.log.write.segment_recovery import recover_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
@@ -43,7 +44,7 @@ def scan(request, monkeypatch):
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
-def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, scan):
+def test_rebuilt_indexes_equal_kafkas(log, tmp_path, scan):
     for path in log.segments():
         shutil.copyfile(path, tmp_path / path.name)
         dense = log.topic.startswith(DENSE)
@@ -56,14 +57,14 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, scan):
         )
         assert recovered.damage is None
         assert recovered.truncated_bytes == 0
-        assert seen == [encoded.header.last_offset for encoded in batches_of(path.read_bytes())]
+        assert seen == [encoded.header.last_offset for encoded in split_batches(path.read_bytes())]
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
             assert written == path.with_suffix(suffix).read_bytes(), f"{path.stem}{suffix}"
 
 
 @pytest.mark.parametrize("log", golden_logs(crashed=True), ids=str)
-def test_recovery_of_a_crashed_segment_gives_the_files_that_kafkas_recovery_gave(log, tmp_path):
+def test_recovery_of_a_crashed_segment_equals_kafkas_recovery(log, tmp_path):
     """The clean golden directory is the crashed one after its restart."""
     (clean,) = [c for c in golden_logs(release=log.release, topic=log.topic, crashed=False) if c.name == log.name]
     path, recovered = log.segments()[-1], clean.segments()[-1]
@@ -75,7 +76,7 @@ def test_recovery_of_a_crashed_segment_gives_the_files_that_kafkas_recovery_gave
 
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
-def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, scan, interval):
+def test_rebuilt_indexes_equal_the_writers(tmp_path, scan, interval):
     rng = np.random.default_rng(7)
     (tmp_path / "written").mkdir()
     (tmp_path / "recovered").mkdir()
@@ -86,7 +87,7 @@ def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, scan, inte
         data += batch(offset, [V2Record(offset, timestamp, None, bytes(size))])
         offset += 1
     with SegmentWriter.create(tmp_path / "written", 40, index_interval_bytes=interval) as writer:
-        for encoded in batches_of(data):
+        for encoded in split_batches(data):
             writer.append(encoded)
     write(tmp_path / "recovered", data, 40)
     recovered = recover_segment(tmp_path / "recovered", 40, interval)
@@ -94,10 +95,10 @@ def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, scan, inte
     assert (recovered.next_offset, recovered.size, recovered.largest_timestamp) == (offset, len(data), 49)
 
 
-def test_a_log_cut_at_any_byte_ends_behind_its_last_whole_batch(tmp_path, scan):
+def test_log_cut_at_any_byte_is_truncated_after_its_last_whole_batch(tmp_path, scan):
     parts = [batches(0), batches(1, size=20), batches(2, 3, 4)]
     whole = b"".join(parts)
-    ends = [0, *np.cumsum([len(encoded.data) for encoded in batches_of(whole)]).tolist()]
+    ends = [0, *np.cumsum([len(encoded.data) for encoded in split_batches(whole)]).tolist()]
     for size in range(len(whole) + 1):
         write(tmp_path, whole[:size])
         recovered = recover_segment(tmp_path, 0, 0)
@@ -110,7 +111,7 @@ def test_a_log_cut_at_any_byte_ends_behind_its_last_whole_batch(tmp_path, scan):
 
 
 @pytest.mark.parametrize("size", [0, 5000])
-def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tmp_path, scan, size):
+def test_flipped_bit_under_the_crc_truncates_the_batch_and_all_following(tmp_path, scan, size):
     first, second, third = batches(0), batches(1, size=size), batches(2)
     for at in [17, 21, 30, 43, 57, 61, len(second) - 1]:
         damaged = bytearray(second)
@@ -138,7 +139,7 @@ def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tm
     ],
     ids=["zeros", "short", "small length", "large length", "magic", "offsets back", "negative delta"],
 )
-def test_what_no_batch_can_be_is_cut_and_named(tmp_path, scan, tail, message):
+def test_invalid_batch_is_truncated_and_named(tmp_path, scan, tail, message):
     for head in (batches(0), batches(0, size=2000)):
         write(tmp_path, head + tail)
         recovered = recover_segment(tmp_path, 0, 4096)
@@ -147,25 +148,25 @@ def test_what_no_batch_can_be_is_cut_and_named(tmp_path, scan, tail, message):
         assert files(tmp_path)[0] == head
 
 
-def test_an_offset_that_no_index_can_hold_is_no_damage(tmp_path, scan):
+def test_offset_too_large_for_an_index_is_not_damage(tmp_path, scan):
     """The segment is to be split: nothing of it is cut."""
     for head in (batches(0), batches(0, size=2000)):
         write(tmp_path, head + batches(2**31))
-        with pytest.raises(OffsetOverflow, match=f"a batch up to offset {2**31} at byte {len(head)}"):
+        with pytest.raises(OffsetOverflow, match=f"the batch at byte {len(head)} ends with offset {2**31}"):
             recover_segment(tmp_path, 0, 4096)
         assert (tmp_path / f"{NAME}.log").read_bytes() == head + batches(2**31)
 
 
-def test_damage_that_must_not_be_cut_is_raised_and_nothing_changes(tmp_path, scan):
+def test_damage_that_must_not_be_truncated_raises_and_changes_nothing(tmp_path, scan):
     data = batches(0, 1) + bytes(30)
     write(tmp_path, data)
     with pytest.raises(CorruptBatch):
-        recover_segment(tmp_path, 0, 4096, may_cut=False)
+        recover_segment(tmp_path, 0, 4096, may_truncate=False)
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.log"]
     assert (tmp_path / f"{NAME}.log").read_bytes() == data
 
 
-def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, scan):
+def test_progress_sums_up_to_the_valid_bytes(tmp_path, scan):
     data = batches(*range(50), size=90)
     write(tmp_path, data + b"torn")
     seen: list = []
@@ -173,7 +174,7 @@ def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, scan):
     assert sum(seen) == len(data)
 
 
-def test_a_window_gives_each_batchs_bytes(tmp_path, scan):
+def test_recovery_window_returns_the_bytes_of_each_batch(tmp_path, scan):
     data = batches(*range(30), size=50)
     write(tmp_path, data)
     seen: list = []
@@ -186,7 +187,7 @@ def test_a_window_gives_each_batchs_bytes(tmp_path, scan):
     assert b"".join(seen) == data
 
 
-def test_without_a_log_nothing_is_made(tmp_path):
+def test_missing_log_creates_no_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         recover_segment(tmp_path, 0)
     assert list(tmp_path.iterdir()) == []

@@ -28,7 +28,9 @@ def records(count: int) -> pa.Table:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("base_offset", [0, 2**40])
-def test_the_files_are_those_of_a_writer_that_knew_the_offsets(tmp_path: Path, codec: Codec, base_offset: int) -> None:
+def test_restamped_files_equal_those_written_at_the_final_offsets(
+    tmp_path: Path, codec: Codec, base_offset: int
+) -> None:
     params = BatchParams(codec=codec, batch_size=2000, leader_epoch=5)
     with LogWriter(tmp_path / "t-0", base_offset=base_offset) as writer:
         writer.append_all(list(encode_batches(records(3000), base_offset, params)))
@@ -46,12 +48,12 @@ def test_the_files_are_those_of_a_writer_that_knew_the_offsets(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("cut", [1, 60, 100, 1000])
-def test_a_file_that_ends_in_a_batch_is_refused(tmp_path: Path, cut: int) -> None:
+def test_file_that_ends_inside_a_batch_is_refused(tmp_path: Path, cut: int) -> None:
     staged = tmp_path / "staged.log"
     data = b"".join(batch.data for batch in encode_batches(records(100), 0, BatchParams(batch_size=2000)))
     staged.write_bytes(data[:-cut])
     with pytest.raises(CorruptBatch, match=r"staged\.log at byte \d+: (invalid batch of|\d+ bytes remain)"):
         restamp_segment(staged, 0, 0)
     staged.write_bytes(data[:16] + b"\1" + data[17:])
-    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot be renumbered"):
+    with pytest.raises(CorruptBatch, match="a batch of magic 1 cannot get other offsets"):
         restamp_segment(staged, 0, 0)

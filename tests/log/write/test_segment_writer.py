@@ -13,7 +13,7 @@ from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.offset_index import check_offset_index, parse_offset_index
 from kafkalog_spark.format.time_index import check_time_index, parse_time_index
 from kafkalog_spark.log.write import segment_writer
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, split_batches
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.legacy_builder import message
@@ -56,11 +56,11 @@ def time_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, int]]
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
-def test_replaying_a_golden_log_gives_kafkas_files_byte_for_byte(log: GoldenLog, tmp_path: Path) -> None:
+def test_replayed_golden_log_equals_kafkas_files(log: GoldenLog, tmp_path: Path) -> None:
     """Log, offset index and time index of every segment, compacted and transactional ones too, without exception."""
     for path in log.segments():
         with SegmentWriter.create(tmp_path, int(path.stem), index_interval_bytes=interval(log)) as writer:
-            for encoded in batches_of(path.read_bytes()):
+            for encoded in split_batches(path.read_bytes()):
                 writer.append(encoded)
         for suffix in FILES:
             written = (tmp_path / path.name).with_suffix(suffix).read_bytes()
@@ -68,12 +68,12 @@ def test_replaying_a_golden_log_gives_kafkas_files_byte_for_byte(log: GoldenLog,
 
 
 @pytest.mark.parametrize("log", golden_logs(crashed=True), ids=str)
-def test_a_segment_that_is_still_open_has_kafkas_preallocated_files(log: GoldenLog, tmp_path: Path) -> None:
+def test_open_segment_has_preallocated_files_as_in_kafka(log: GoldenLog, tmp_path: Path) -> None:
     path = log.segments()[-1]
     writer = SegmentWriter.create(
         tmp_path, int(path.stem), index_interval_bytes=interval(log), max_index_size=INDEX_SIZE_OF_CRASHED
     )
-    for encoded in batches_of(path.read_bytes()):
+    for encoded in split_batches(path.read_bytes()):
         writer.append(encoded)
     writer.abandon()
     for suffix in FILES:
@@ -83,14 +83,14 @@ def test_a_segment_that_is_still_open_has_kafkas_preallocated_files(log: GoldenL
 # ---- index entries
 
 
-def test_the_first_batch_of_a_segment_gets_no_entry(tmp_path: Path) -> None:
+def test_first_batch_of_a_segment_gets_no_index_entry(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0) as writer:
         for offset in range(3):
             assert writer.append(batch(offset)) == offset * 100
     assert offset_entries(tmp_path) == [(1, 100), (2, 200)]
 
 
-def test_an_entry_needs_more_bytes_than_the_interval_since_the_last_one(tmp_path: Path) -> None:
+def test_index_entry_needs_more_than_index_interval_bytes_since_the_last(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=200) as writer:
         for offset in range(8):
             writer.append(batch(offset))
@@ -98,14 +98,14 @@ def test_an_entry_needs_more_bytes_than_the_interval_since_the_last_one(tmp_path
     assert offset_entries(tmp_path) == [(3, 300), (6, 600)]
 
 
-def test_an_entry_has_the_last_offset_of_its_batch_and_the_position_of_its_beginning(tmp_path: Path) -> None:
+def test_index_entry_has_last_offset_and_start_position_of_its_batch(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 50, index_interval_bytes=0) as writer:
         writer.append(batch(50, count=10))
         writer.append(batch(60, count=7))
     assert offset_entries(tmp_path, 50) == [(66, 100)]
 
 
-def test_time_entries_have_the_largest_timestamp_so_far_and_the_last_offset_of_its_batch(tmp_path: Path) -> None:
+def test_time_index_entry_has_the_largest_timestamp_and_last_offset_of_its_batch(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0) as writer:
         for offset, timestamp in ((0, 500), (10, 900), (20, 700), (30, 900), (40, 901)):
             writer.append(batch(offset, count=10, timestamp=timestamp))
@@ -113,7 +113,7 @@ def test_time_entries_have_the_largest_timestamp_so_far_and_the_last_offset_of_i
     assert time_entries(tmp_path) == [(900, 19), (901, 49)]
 
 
-def test_the_largest_timestamp_gets_its_entry_when_the_segment_is_closed(tmp_path: Path) -> None:
+def test_largest_timestamp_gets_its_entry_when_the_segment_is_closed(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0) as writer:
         writer.append(batch(0, timestamp=500))
         writer.append(batch(1, timestamp=400))
@@ -122,7 +122,7 @@ def test_the_largest_timestamp_gets_its_entry_when_the_segment_is_closed(tmp_pat
     assert contents(tmp_path)[1] == b""
 
 
-def test_the_last_time_entry_is_written_even_into_a_full_index(tmp_path: Path) -> None:
+def test_last_time_entry_is_written_even_into_a_full_index(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0, max_index_size=24) as writer:
         writer.append(batch(0, timestamp=1))
         assert not writer.indexes_full
@@ -147,7 +147,7 @@ def test_batches_without_timestamps_leave_the_time_index_empty(tmp_path: Path) -
     ),
     st.sampled_from([0, 100, 4096]),
 )
-def test_every_entry_points_at_a_batch_and_bounds_the_timestamps_before_it(
+def test_index_entries_point_at_batches_and_bound_earlier_timestamps(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int, int]], index_interval: int
 ) -> None:
     directory = tmp_path_factory.mktemp("segment")
@@ -172,7 +172,7 @@ def test_every_entry_points_at_a_batch_and_bounds_the_timestamps_before_it(
 # ---- opening again
 
 
-def test_a_segment_closed_cleanly_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_cleanly_closed_segment_continues_at_its_end(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 10, index_interval_bytes=150) as writer:
         for offset in range(10, 20):
             writer.append(batch(offset, timestamp=offset))
@@ -187,7 +187,7 @@ def test_a_segment_closed_cleanly_goes_on_where_it_ended(tmp_path: Path) -> None
     assert time_entries(tmp_path, 10)[-1] == (19, 19)
 
 
-def test_an_empty_segment_is_opened_again(tmp_path: Path) -> None:
+def test_empty_segment_is_reopened(tmp_path: Path) -> None:
     SegmentWriter.create(tmp_path, 10).close()
     with SegmentWriter.open_existing(tmp_path, 10) as writer:
         assert (writer.next_offset, writer.size, writer.first_timestamp, writer.max_timestamp) == (10, 0, None, -1)
@@ -206,7 +206,7 @@ def test_every_golden_segment_can_be_opened_and_closed_without_a_change(log: Gol
         assert contents(tmp_path, int(path.stem)) == tuple(before)
 
 
-def test_a_torn_end_is_refused(tmp_path: Path) -> None:
+def test_torn_tail_is_refused_on_opening(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0) as writer:
         for offset in range(5):
             writer.append(batch(offset))
@@ -223,7 +223,7 @@ def test_a_torn_end_is_refused(tmp_path: Path) -> None:
 # ---- what is refused, and what an error leaves
 
 
-def test_create_refuses_a_segment_that_is_there(tmp_path: Path) -> None:
+def test_create_refuses_an_existing_segment(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0) as writer:
         writer.append(batch(0))
     before = contents(tmp_path)
@@ -232,7 +232,7 @@ def test_create_refuses_a_segment_that_is_there(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_a_segment_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_create_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -250,7 +250,7 @@ def test_a_segment_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatc
 def test_offsets_that_do_not_rise_are_refused(tmp_path: Path, wrong: EncodedBatch) -> None:
     with SegmentWriter.create(tmp_path, 0) as writer:
         writer.append(batch(0, count=2))
-        with pytest.raises(CorruptBatch, match="cannot follow 1"):
+        with pytest.raises(CorruptBatch, match="cannot follow offset 1"):
             writer.append(wrong)
         assert (writer.size, writer.next_offset) == (100, 2)
 
@@ -271,7 +271,7 @@ def test_bytes_that_a_position_cannot_hold_are_refused(tmp_path: Path) -> None:
         writer.size = 100
 
 
-def test_a_full_index_refuses_a_batch_that_is_due_for_an_entry_and_nothing_of_it_stays(tmp_path: Path) -> None:
+def test_full_index_refuses_a_batch_that_needs_an_entry_and_changes_nothing(tmp_path: Path) -> None:
     writer = SegmentWriter.create(tmp_path, 0, index_interval_bytes=0, max_index_size=24)
     for offset in range(2):
         writer.append(batch(offset, timestamp=offset))
@@ -284,7 +284,7 @@ def test_a_full_index_refuses_a_batch_that_is_due_for_an_entry_and_nothing_of_it
 
 
 @pytest.mark.parametrize("written", [0, 1, 60, 150])
-def test_a_failed_write_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
+def test_failed_write_leaves_the_log_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int) -> None:
     """The disk takes a part of the batch, then is full; appending works again when there is room."""
     writer = SegmentWriter.create(tmp_path, 0, index_interval_bytes=0)
     writer.append(batch(0))
@@ -309,7 +309,7 @@ def test_a_failed_write_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("index", ["offset_index", "time_index"])
-def test_a_failed_index_write_takes_the_batch_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+def test_failed_index_write_removes_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
     writer = SegmentWriter.create(tmp_path, 0, index_interval_bytes=0)
     writer.append(batch(0, timestamp=1))
     writer.append(batch(1, timestamp=2))
@@ -335,7 +335,7 @@ def test_a_failed_index_write_takes_the_batch_back(tmp_path: Path, monkeypatch: 
     assert time_entries(tmp_path) == [(2, 1), (3, 2), (4, 3)]
 
 
-def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+def test_second_close_is_a_no_op(tmp_path: Path) -> None:
     writer = SegmentWriter.create(tmp_path, 0)
     writer.append(batch(0))
     writer.flush()

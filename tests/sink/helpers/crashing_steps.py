@@ -11,7 +11,7 @@ KILLED = 77  # exit code
 
 
 class CountingSteps:
-    """Remembers what was done: (word, file name)."""
+    """Records each step as (operation, file name)."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, str]] = []
@@ -48,7 +48,7 @@ class FailingSteps(CountingSteps):
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Run `work` in a forked process; its exit code, 0 when it came to its end."""
+    """Run `work` in a forked process and return its exit code; 0 if `work` returned."""
     pid = os.fork()
     if pid == 0:
         code = 1

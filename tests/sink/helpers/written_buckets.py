@@ -1,4 +1,4 @@
-"""What the tests of the sink in a bucket share: a bucket that tells its steps, writing, and what is there then."""
+"""Helpers for bucket sink tests: a bucket that reports its steps, writes, and the resulting objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OnStep = Callable[[int, str, str], None]
 
 
 class Killed(BaseException):
-    """The writer stops here: no handler of the product catches it."""
+    """Stops the writer: a BaseException that no handler of the product catches."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def kill_at(at: int) -> OnStep:
 
 @dataclass(frozen=True)
 class Place:
-    """A log directory of its own in the server's bucket, and where the server keeps it."""
+    """Log directory in the server's bucket, with the server's own path of it."""
 
     server: S3Server
     root: str
@@ -85,7 +85,7 @@ class Place:
         return [name for name in self.names() if name.startswith(COMMITS) and name.endswith(".json")]
 
     def texts(self, topic: str = "t", partition: int | None = None) -> list[str]:
-        """The values of a topic, by partition and offset."""
+        """Return the values of a topic, by partition and offset."""
         rows = rows_of(self.dirs, topic)
         return [row["value"].decode() for row in rows if partition is None or row["partition"] == partition]
 
@@ -103,14 +103,14 @@ class Place:
         return target
 
     def put_directory(self, source: Path) -> None:
-        """Copy a log directory there, as somebody else did."""
+        """Copy a log directory into the bucket, as another program would."""
         bucket = self.bucket()
         for path in sorted(source.rglob("*")):
             if path.is_file():
                 bucket.replace(str(path.relative_to(source)), path.read_bytes())
 
     def check(self, scratch: Path) -> None:
-        """Offsets rise without gaps in every partition, nothing staged is left, and a copy passes kafkalog-check."""
+        """Check that offsets are consecutive, nothing staged is left, and a copy passes kafkalog-check."""
         next_offset: dict[tuple[str, int], int] = {}
         for row in self.rows():
             key = row["topic"], row["partition"]
@@ -136,7 +136,7 @@ def stage(
     batch: int | None = None,
     **given: object,
 ) -> list[TaskManifest]:
-    """What tasks 0, 1 ... do, each with its Arrow batches."""
+    """Stage the Arrow batches of tasks 0, 1, ... as those tasks do."""
     manifests = []
     for task, batches in enumerate(tasks):
         listed = batches if isinstance(batches, list) else [batches]
@@ -154,7 +154,7 @@ def write(
     batch: int = -1,
     **given: object,
 ) -> bool:
-    """A whole write: what a writer and Spark do. True when it was new."""
+    """Stage and commit a write as the writer and Spark do; return True if it was not committed before."""
     committer = bucket_committer(bucket)
     committer.recover()
     job = uuid4().hex

@@ -1,4 +1,4 @@
-"""What the tests of the sink share: writing without Spark, and looking at what is there."""
+"""Helpers for sink tests: write without Spark and inspect the log directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TYPES = {
 
 
 def table(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Rows as Spark hands them over; the columns are those of the first row. `timestamp` in ms."""
+    """Return rows as Spark passes them; the first row determines the columns. `timestamp` is in ms."""
     rows = list(rows)
     columns = list(rows[0]) if rows else ["value"]
     arrays = {}
@@ -59,12 +59,12 @@ def table(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def values(*texts: object, **more: Any) -> pa.RecordBatch:
-    """Records with those values; `more`: what every row has besides."""
+    """Return rows with these values; `more` holds further columns of every row."""
     return table({"value": str(text).encode(), **more} for text in texts)
 
 
 def options(log_dir: Path, **given: object) -> WriteOptions:
-    """Options by name, with _ for the dots in Kafka's names."""
+    """Return options by name, with _ replaced by the dots of Kafka's names."""
     text = {name.replace("_", "."): str(value) for name, value in given.items()}
     return parse_write_options({"path": str(log_dir), **text})
 
@@ -85,18 +85,18 @@ def committer(log_dir: Path, on_step: OnStep | None = None, now_s: Callable[[], 
 
 
 def last_record(log_dir: Path) -> CommitRecord:
-    """The newest record of the commit log."""
+    """Return the newest record of the commit log."""
     return LocalCommitLog(LocalDirectory(log_dir)).last()[1]
 
 
 def is_complete(log_dir: Path) -> bool:
-    """True when no commit waits for being completed."""
+    """Return True if every commit has been completed."""
     look = LocalCommitLog(LocalDirectory(log_dir)).look()
     return look.done or look.number < 0
 
 
 def open_job(log_dir: Path, stream: str | None = None) -> str:
-    """A job in the log directory, owned by this process."""
+    """Open a job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
     described = jobs.Job(jobs.driver_process(), stream)
@@ -112,7 +112,7 @@ def stage(
     batch: int | None = None,
     **given: object,
 ) -> list[TaskManifest]:
-    """What tasks 0, 1 ... do, each with its Arrow batches."""
+    """Stage the Arrow batches of tasks 0, 1, ... as those tasks do."""
     manifests = []
     for task, batches in enumerate(tasks):
         listed = batches if isinstance(batches, list) else [batches]
@@ -133,7 +133,7 @@ def write(
     on_step: OnStep | None = None,
     **given: object,
 ) -> bool:
-    """A whole write: what a writer and Spark do. True when it was new."""
+    """Stage and commit a write as the writer and Spark do; return True if it was not committed before."""
     writer = committer(log_dir, on_step)
     if log_dir.exists():
         writer.recover()
@@ -147,12 +147,12 @@ def write(
 
 
 def read(log_dir: Path, *topics: str) -> list[dict[str, Any]]:
-    """All records by topic, partition and offset; `timestamp` in ms."""
+    """Return all records by topic, partition and offset; `timestamp` is in ms."""
     return rows_of(LogDirs.open(log_dir), *topics)
 
 
 def rows_of(dirs: LogDirs, *topics: str) -> list[dict[str, Any]]:
-    """The same of directories that are open."""
+    """Return the records of opened log directories, as `read` does."""
     columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
     rows = []
     for topic in topics or sorted(dirs.topics):
@@ -166,12 +166,12 @@ def rows_of(dirs: LogDirs, *topics: str) -> list[dict[str, Any]]:
 
 
 def texts(log_dir: Path, topic: str = "t", partition: int | None = None) -> list[str]:
-    """The values of a topic, by partition and offset."""
+    """Return the values of a topic, by partition and offset."""
     return [row["value"].decode() for row in read(log_dir, topic) if partition is None or row["partition"] == partition]
 
 
 def check_log(log_dir: Path) -> None:
-    """Offsets rise without gaps in every partition, indexes are in order, nothing staged is left."""
+    """Check that offsets are consecutive in every partition, indexes are sorted, and nothing staged is left."""
     next_offset: dict[tuple[str, int], int] = {}
     for row in read(log_dir):
         key = row["topic"], row["partition"]
@@ -190,7 +190,7 @@ def staged_files(log_dir: Path) -> list[str]:
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:
-    """Every file below, with its bytes; directories with none."""
+    """Return the bytes of every file below the log directory, by relative path; empty bytes for directories."""
     return {
         str(path.relative_to(log_dir)): path.read_bytes() if path.is_file() else b""
         for path in sorted(log_dir.rglob("*"))

@@ -1,4 +1,4 @@
-"""Logs as bounds see them, and bounds in short, for tests."""
+"""Short constructors of logs and bounds for tests of bounds."""
 
 from __future__ import annotations
 

@@ -72,17 +72,17 @@ class Scan:
 
     @property
     def splits(self) -> list[Split]:
-        """What all tasks read, as it comes out of the pickle."""
+        """Return the unpickled splits of all tasks."""
         return [split for task in self.splits_by_task for split in task]
 
     @property
     def splits_by_task(self) -> list[tuple[Split, ...]]:
-        """The splits of each task."""
+        """Return the splits of each task."""
         values = [pickle.loads(pickled).value for pickled in self.pickled_partitions]
         return [value for value in values if value is not None]
 
     def tasks(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """What each task yields, in the order of `splits_by_task`."""
+        """Return the batches that each task yields, in the order of `splits_by_task`."""
         for pickled in self.pickled_partitions:
             yield self._task(pickled)
 
@@ -93,7 +93,7 @@ class Scan:
             yield batch
 
     def read(self) -> pa.Table:
-        """One action: the rows of all tasks, in the order of `splits`."""
+        """Run one action: return the rows of all tasks in the order of `splits`."""
         batches = [batch for task in self.tasks() for batch in task]
         return pa.Table.from_batches(batches, schema=to_arrow_schema(self._schema, timezone="UTC"))
 

@@ -1,4 +1,4 @@
-"""Instants and accepted filters in short, for tests."""
+"""Short constructors of instants and accepted filters for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as a read gets them, and what refuses them, in short, for tests."""
+"""Short helpers that parse read options and return the error of refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer that knows what was acknowledged, for tests that read while it sends."""
+"""Producer that records acknowledged records, for tests that read while it sends."""
 
 from __future__ import annotations
 

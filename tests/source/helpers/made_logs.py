@@ -109,12 +109,12 @@ def numbers(start: int, end: int) -> list[str]:
 
 
 def segment_offsets(log_dir: Path, topic: str, partition: int) -> list[int]:
-    """Base offsets of the segments there."""
+    """Return the base offsets of the existing segments."""
     return sorted(int(path.stem) for path in (log_dir / f"{topic}-{partition}").glob("*.log"))
 
 
 def delete_first_segment(log_dir: Path, topic: str, partition: int) -> int:
-    """What retention does to the oldest segment; returns the new log start offset."""
+    """Delete the oldest segment as retention does; return the new log start offset."""
     first, second, *_ = segment_offsets(log_dir, topic, partition)
     for path in (log_dir / f"{topic}-{partition}").glob(f"{first:020d}.*"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""What the tests of planning share: the log that is planned, and what is looked at of its tasks."""
+"""Helpers for planning tests: the planned log and views of its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests in real Spark share: one call to load, one to collect, one to see how an error begins."""
+"""Helpers for tests in real Spark: load a log, collect values, and expect an error."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def load(spark: Any, path: Path | str | list[str], schema: str | StructType | No
 
 
 def values(df: Any) -> list[str]:
-    """One action: the values as text, by partition and offset."""
+    """Run one action: return the values as text, by partition and offset."""
     rows = df.select("partition", "offset", "value").toArrow().to_pylist()
     return [row["value"].decode() for row in sorted(rows, key=lambda row: (row["partition"], row["offset"]))]
 
 
 def explained(df: Any) -> str:
-    """The text of explain("formatted")."""
+    """Return the text of explain("formatted")."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         df.explain("formatted")
@@ -43,7 +43,7 @@ def explained(df: Any) -> str:
 
 @contextlib.contextmanager
 def setting(spark: Any, name: str, value: str) -> Iterator[None]:
-    """A setting of the session, put back afterwards."""
+    """Change a setting of the session and restore it afterwards."""
     before = spark.conf.get(name, None)
     spark.conf.set(name, value)
     try:

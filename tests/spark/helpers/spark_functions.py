@@ -1,4 +1,4 @@
-"""What Spark's own functions make of values, to compare ours with."""
+"""Results of Spark's own functions, to compare with kafkalog's decoders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def by_spark(spark: Any, function: str, values: Sequence[bytes | None], ddl: str
 
 
 def by_us(name: str, values: Sequence[bytes | None], ddl: str, options: Mapping[str, str]) -> Rows:
-    """The same of our decoder."""
+    """Decode the values with kafkalog's decoder."""
     lower = {key.lower(): text for key, text in options.items()}
     decoder = ResolvedFormat(name, lower).decoder(schema_of_ddl(ddl))
     return comparable(decoder.decode(pa.array(values, pa.binary())).columns)

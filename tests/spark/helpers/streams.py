@@ -1,4 +1,4 @@
-"""What the tests of streams in real Spark share: a query that collects its batches."""
+"""Helpers for streaming tests in real Spark: a query that collects its batches."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Collected:
 
     @property
     def values(self) -> list[str]:
-        """Of all batches, by number."""
+        """Return the values of all batches, by batch ID."""
         return [value for number in sorted(self.batches) for value in self.batches[number]]
 
 
@@ -67,7 +67,7 @@ def started(frame: Any, checkpoint: Path, **trigger: Any) -> Collected:
 
 @contextlib.contextmanager
 def running(frame: Any, checkpoint: Path, **trigger: Any) -> Iterator[Collected]:
-    """A query that is stopped when the block ends."""
+    """Start a query and stop it when the block ends."""
     collected = started(frame, checkpoint, **trigger)
     try:
         yield collected
@@ -76,7 +76,7 @@ def running(frame: Any, checkpoint: Path, **trigger: Any) -> Iterator[Collected]
 
 
 def ran(frame: Any, checkpoint: Path) -> Collected:
-    """Trigger.AvailableNow, to its end."""
+    """Run a query with Trigger.AvailableNow to its end."""
     collected = started(frame, checkpoint, availableNow=True)
     collected.query.awaitTermination(600)
     assert not collected.query.isActive, "the query does not end"
@@ -84,7 +84,7 @@ def ran(frame: Any, checkpoint: Path) -> Collected:
 
 
 def failure(frame: Any, checkpoint: Path) -> str:
-    """How a query that has to fail does: our text, without what Spark puts around it."""
+    """Return the error of a query that must fail, without Spark's wrapping."""
     from pyspark.errors import StreamingQueryException
 
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
@@ -97,5 +97,5 @@ def failure(frame: Any, checkpoint: Path) -> str:
 
 
 def offsets_of(checkpoint: Path, batch: int) -> str:
-    """The source's offsets at the end of a batch, as they stand in the checkpoint."""
+    """Return the source's end offsets of a batch, as stored in the checkpoint."""
     return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]

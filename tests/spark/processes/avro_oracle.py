@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
 from kafkalog_spark.typed.avro.read_options import read_options_of
-from kafkalog_spark.typed.avro.reading import AvroReading
+from kafkalog_spark.typed.avro.resolving_decoder import AvroResolvingDecoder
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import columns_of
 from kafkalog_spark.typed.columns.binary_values import Values
@@ -59,10 +59,10 @@ def decoded(case: Case) -> Decoded:
     """What kafkalog makes of the values."""
     reader = parse_schema(case.reader)
     columns = columns_of(reader, read_options_of({}))
-    reading = AvroReading(reader, columns, read_options_of({}))
-    entry = reading.entry_of(parse_schema(case.writer))
+    decoder = AvroResolvingDecoder(reader, columns, read_options_of({}))
+    entry = decoder.add_schema(parse_schema(case.writer))
     values = pa.array(case.values, pa.binary())
-    found = reading.decode(Values.of(values), np.full(len(values), entry))
+    found = decoder.decode(Values.of(values), np.full(len(values), entry))
     found.columns.validate()
     return found
 

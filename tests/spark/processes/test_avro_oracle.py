@@ -25,7 +25,7 @@ def spark_avro() -> str:
         raise
 
 
-def test_a_sample_is_read_as_from_avro_reads_it(spark_avro: str) -> None:
+def test_sample_of_values_equals_from_avro(spark_avro: str) -> None:
     found = compared("avro_oracle", spark_avro, 11, 10, 100)
     assert found["different"] == []
     assert found["values"] == 1000
@@ -36,7 +36,7 @@ def test_a_sample_is_read_as_from_avro_reads_it(spark_avro: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_thousand_values_are_read_as_from_avro_reads_them(spark_avro: str, seed: int) -> None:
+def test_twenty_thousand_values_equal_from_avro(spark_avro: str, seed: int) -> None:
     found = compared("avro_oracle", spark_avro, seed, 100, 200)
     assert found["different"] == []
     assert found["values"] == 20_000

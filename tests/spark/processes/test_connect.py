@@ -40,7 +40,7 @@ def asked(python: Path, environment: dict[str, str], *arguments: object) -> dict
 
 
 @pytest.mark.parametrize("client", ["pyspark-client", "pyspark[connect]"])
-def test_a_client_reads_writes_and_streams(server: str, golden: Path, tmp_path: Path, client: str) -> None:
+def test_connect_client_reads_writes_and_streams(server: str, golden: Path, tmp_path: Path, client: str) -> None:
     pure = client_python()
     if client == "pyspark-client":
         found = asked(pure, {"PATH": "/nowhere"}, golden, server, tmp_path)

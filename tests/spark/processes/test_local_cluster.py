@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # four JVMs start one after the other, each in 5 s or, on a busy machine, in a minute
 @pytest.mark.parametrize("executors", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_cluster_reads_what_one_process_reads(golden: Path, tmp_path: Path, executors: int) -> None:
+def test_local_cluster_read_equals_a_read_in_one_process(golden: Path, tmp_path: Path, executors: int) -> None:
     result = tmp_path / "result.arrow"
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.helpers.local_cluster", str(golden), str(result), str(executors)],

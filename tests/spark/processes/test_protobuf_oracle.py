@@ -21,7 +21,7 @@ def jars() -> str:
         pytest.skip(f"from_protobuf is a jar of its own: {str(error)[:200]}")
 
 
-def test_a_sample_is_read_as_from_protobuf_reads_it(jars: str) -> None:
+def test_sample_of_messages_equals_from_protobuf(jars: str) -> None:
     found = compared("protobuf_oracle", jars, 11, 10, 100)
     assert found["different"] == []
     assert found["values"] == 1000
@@ -31,7 +31,7 @@ def test_a_sample_is_read_as_from_protobuf_reads_it(jars: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twenty_thousand_messages_are_read_as_from_protobuf_reads_them(jars: str, seed: int) -> None:
+def test_twenty_thousand_messages_equal_from_protobuf(jars: str, seed: int) -> None:
     found = compared("protobuf_oracle", jars, seed, 100, 200)
     assert found["different"] == []
     assert found["values"] == 20_000

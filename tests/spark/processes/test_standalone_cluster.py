@@ -68,7 +68,7 @@ def daemon(spark_home: Path, log: Path, says: str, *arguments: object) -> Iterat
         process.wait(60)
 
 
-def test_a_packed_environment_and_executors_that_come_and_go(tmp_path: Path) -> None:
+def test_packed_environment_works_with_dynamic_allocation(tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
     run("env/bin/pip", "install", "-q", f"{ROOT}[spark]", "pyspark==4.2.*", "venv-pack", cwd=tmp_path)
     run("env/bin/python", "-m", "kafkalog_spark.warm", "--only", "read", cwd=tmp_path)

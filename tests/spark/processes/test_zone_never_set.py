@@ -29,7 +29,7 @@ print(spark.conf.get("spark.sql.session.timeZone"), ours.collect() == theirs.col
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_zone_that_was_never_set_is_that_of_the_drivers_jvm(tmp_path: Path) -> None:
+def test_unset_session_time_zone_is_that_of_the_drivers_jvm(tmp_path: Path) -> None:
     append(tmp_path, "orders", 0, ['{"t":"1970-01-01 00:00:00"}', '{"t":"2024-03-10 02:30:00"}'])
     environment = {**os.environ, "TZ": "Asia/Tokyo", "JAVA_TOOL_OPTIONS": "-Duser.timezone=America/New_York"}
     run = [sys.executable, "-c", READS, str(tmp_path)]

@@ -11,7 +11,7 @@ from kafkalog_spark import LogDirs
 from kafkalog_spark.cli import cat, schema
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.ddl import ddl_of_schema
-from kafkalog_spark.typed.json.infer import json_schema
+from kafkalog_spark.typed.json.infer import infer_schema
 from tests.source.helpers.made_logs import append
 
 VALUES = [
@@ -29,14 +29,14 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def test_inferred_types_are_merged_as_in_spark() -> None:
-    found, count, others = json_schema([*(value.encode() for value in VALUES), None])
+    found, count, others = infer_schema([*(value.encode() for value in VALUES), None])
     assert ddl_of_schema(found) == (
         "big decimal(38,0), id double, nested struct<a: string, b: boolean>, tags array<string>, user string"
     )
     assert (count, others) == (4, 1)
-    assert ddl_of_schema(json_schema([b'{"a":1}', b'{"a":"x"}'])[0]) == "a string"
+    assert ddl_of_schema(infer_schema([b'{"a":1}', b'{"a":"x"}'])[0]) == "a string"
     with pytest.raises(OptionError, match="none of 1 values is a JSON object"):
-        json_schema([b"1"])
+        infer_schema([b"1"])
 
 
 def test_schema_command_prints_ddl_and_avro(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_kernel_and_fallback_decode_random_values_alike(zone: str) -> None:
     values = random_values(1500, seed=len(zone))
     array = pa.array(values, pa.binary())
     ours = decoder(f"{DDL}, _corrupt_record string", timezone=zone)
-    fast, slow = ours.decode(array), ours._decode_slowly(array)
+    fast, slow = ours.decode(array), ours._decode_all_with_fallback(array)
     assert_same(comparable(fast.columns), comparable(slow.columns), values)
     assert fast.bad is not None
     assert slow.bad is not None
@@ -61,7 +61,7 @@ def test_objects_that_differ_slightly_from_the_previous_one_are_decoded() -> Non
         values += [ORDER, ORDER[:at] + other + ORDER[at:], ORDER[:at]]
     array = pa.array(values, pa.binary())
     ours = decoder(f"{ORDER_DDL}, _corrupt_record string")
-    fast, slow = ours.decode(array), ours._decode_slowly(array)
+    fast, slow = ours.decode(array), ours._decode_all_with_fallback(array)
     assert_same(comparable(fast.columns), comparable(slow.columns), values)
     assert fast.bad is not None
     assert slow.bad is not None
@@ -84,7 +84,9 @@ def test_kernel_decodes_json_of_every_style_without_the_fallback(style: str) -> 
     ours = decoder(ORDER_DDL)
     array = pa.array(texts, pa.binary())
     assert not len(JsonBatch(ours._program, BufferPool(), Values.of(array)).deferred)
-    assert_same(comparable(ours.decode(array).columns), comparable(ours._decode_slowly(array).columns), texts)
+    assert_same(
+        comparable(ours.decode(array).columns), comparable(ours._decode_all_with_fallback(array).columns), texts
+    )
 
 
 @pytest.mark.parametrize(

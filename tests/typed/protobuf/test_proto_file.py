@@ -11,9 +11,10 @@ from google.protobuf import descriptor_pb2
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.protobuf.field_types import is_map
 from kafkalog_spark.typed.protobuf.known_types import known_file, known_files
+from kafkalog_spark.typed.protobuf.map_entries import mark_map_entries
 from kafkalog_spark.typed.protobuf.message_indexes import message_at
 from kafkalog_spark.typed.protobuf.proto_file import ProtoFile, compile_schema
-from kafkalog_spark.typed.protobuf.proto_text import imports_of, with_marked_map_entries
+from kafkalog_spark.typed.protobuf.proto_text import imports_of
 
 WRITTEN_OUT = """syntax = "proto3";
 package p;
@@ -102,10 +103,10 @@ def test_map_entries_and_imports_in_comments_and_strings_are_ignored() -> None:
 message A { option (x) = "option map_entry = true;"; string option = 1; message B { option map_entry=true; } }
 /* no end: import "f.proto";"""
     assert imports_of(text) == ["d.proto", "e.proto"]
-    marked = with_marked_map_entries(text, "mark")
+    marked = mark_map_entries(text, "mark")
     assert marked == text.replace("option map_entry=true;", 'reserved "mark";')
-    assert with_marked_map_entries(WRITTEN_OUT, "m").count("// option map_entry = true;") == 1
-    assert with_marked_map_entries("message A { option map_entry = false; }", "m") == "message A { ; }"
+    assert mark_map_entries(WRITTEN_OUT, "m").count("// option map_entry = true;") == 1
+    assert mark_map_entries("message A { option map_entry = false; }", "m") == "message A { ; }"
 
 
 def test_marker_of_map_entries_avoids_names_in_the_text() -> None:

@@ -393,7 +393,7 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         aliases=["Q"],
     )  # fmt: skip
     meaning, random_ = read_options_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
-    from kafkalog_spark.typed.avro.reading import AvroReading
+    from kafkalog_spark.typed.avro.resolving_decoder import AvroResolvingDecoder
 
     known = parse_schema(json.dumps(whole))
     columns = columns_of(known, meaning)
@@ -403,9 +403,9 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         try:
             odd = parse_schema(text)
             for writer, reader, wanted in ((odd, known, columns), (known, odd, columns_of(odd, meaning))):
-                reading = AvroReading(reader, wanted, meaning)
-                entry = reading.entry_of(writer)
-                reading.decode(named_values(b"\0" * 20), pa.array([entry]).to_numpy())
+                decoder = AvroResolvingDecoder(reader, wanted, meaning)
+                entry = decoder.add_schema(writer)
+                decoder.decode(named_values(b"\0" * 20), pa.array([entry]).to_numpy())
             read_ += 1
         except OptionError:
             pass
@@ -420,7 +420,7 @@ def named_values(value: bytes) -> Any:
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
     from kafkalog_spark.typed.protobuf.read_options import read_options_of as protobuf_read_options_of
-    from kafkalog_spark.typed.protobuf.reading import ProtobufReading
+    from kafkalog_spark.typed.protobuf.resolving_decoder import ProtobufResolvingDecoder
     from kafkalog_spark.typed.protobuf.types import columns_of as protobuf_columns_of
 
     file = descriptor_pb2.FileDescriptorProto()
@@ -435,7 +435,7 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
                 meaning = protobuf_read_options_of({"recursive.fields.max.depth": "1"})
                 wanted = protobuf_columns_of(descriptor, meaning)
-                ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
+                ProtobufResolvingDecoder(descriptor, wanted, meaning).add_schema(descriptor)
             read_ += 1
         except OptionError:
             pass

@@ -227,7 +227,7 @@ def test_the_first_registration_of_an_id_counts() -> None:
     assert found is not None
     assert found.text == AB
     assert store.by_version("u-value", 1) is None
-    assert store.unused == [
+    assert store.ignored == [
         "record 1: ValueError: version 1 of u-value has id 1, which is version 1 of t-value already"
     ]
     again = [record("t-value", 1, 1, None), record("v-value", 1, 1, None), record("u-value", 1, 1, BA)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.metadata_messages import NodeEndpoint
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 
 
 def this_node(broker: Broker, connection: ConnectionInfo) -> NodeEndpoint:

@@ -121,7 +121,7 @@ async def _append_to_many(request: Request, broker: Broker) -> ProduceResponse |
     for topic, partitions in _last_batches(request.entity).items():
         partition_responses: list[PartitionProduceResponse] = []
         for index, records in partitions.items():
-            if time_slice.over:
+            if time_slice.is_over:
                 await time_slice.next()
             appended = _append(request, broker, topic, index, records)
             partition_responses.append(appended if isinstance(appended, PartitionProduceResponse) else await appended)

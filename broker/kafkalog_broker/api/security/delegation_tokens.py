@@ -18,7 +18,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
-from kafkalog_broker.protocol.request import ANONYMOUS, Request
+from kafkalog_broker.protocol.connection_info import ANONYMOUS
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import respond
 
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")

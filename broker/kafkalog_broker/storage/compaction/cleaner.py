@@ -38,7 +38,7 @@ from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.decode.decompressed_batches import Decompressor
 from kafkalog_spark.log.decode.run_decoder import kinds_of, runs
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows
+from kafkalog_spark.log.write.ordered_windows import OffsetOverflow, ordered_windows
 
 
 class Cleaner:

@@ -31,7 +31,7 @@ from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, HeaderColumn
 from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.format.time_index import TimestampOffset
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
-from kafkalog_spark.log.write.segment_recovery import IndexBuilder
+from kafkalog_spark.log.write.index_builder import IndexBuilder
 
 
 class RetainedBatches(NamedTuple):
@@ -125,7 +125,7 @@ class CleanedSegment:
         Raises:
             OSError: If a file cannot be written.
         """
-        offset_index, time_index = self._indexes.finished()
+        offset_index, time_index = self._indexes.build()
         contents = [(names.OFFSET_INDEX_SUFFIX, offset_index), (names.TIME_INDEX_SUFFIX, time_index)]
         if self.aborted:
             contents.append((names.TRANSACTION_INDEX_SUFFIX, b"".join(map(format_transaction, self.aborted))))

@@ -41,7 +41,8 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, format_t
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.local_log_dir import log_files
 from kafkalog_spark.log.write.header_reader import end_of_closed_segment, headers_from
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, RecoveredSegment, recover_segment
+from kafkalog_spark.log.write.ordered_windows import OffsetOverflow
+from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, recover_segment
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
@@ -133,7 +134,7 @@ class _Loader:
             raise RecoveryNeeded("an index or the leader epoch checkpoint must be rebuilt", path=str(self._directory))
         for base in incomplete:
             _log.warning("%s lacks an index; rebuilding its indexes", self._path(base, names.LOG_SUFFIX))
-            recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False, sync=True)
+            recover_segment(self._directory, base, request.index_interval_bytes, may_truncate=False, sync=True)
         if recover_from is not None:
             end = self._recover(recover_from)
         else:
@@ -221,7 +222,7 @@ class _Loader:
             later = self._bases[slot + 1 :]
             segment = recover_segment(
                 self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
-                first_bad=first_bad_marker, before_cut=partial(self._remove_later_segments, later),
+                find_bad=first_bad_marker, before_truncation=partial(self._remove_later_segments, later),
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.api import load_all
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
+from kafkalog_broker.protocol.request import Request
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 
 SINCE = "The update failed for all features since the following feature had an error: Invalid update version "

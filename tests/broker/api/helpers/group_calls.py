@@ -13,12 +13,13 @@ from kafkalog_broker.api import load_all
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.frames import decode_request, encode_response
-from kafkalog_broker.protocol.request import ConnectionInfo, Request
+from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World
-from tests.broker.protocol.helpers.kio_messages import kio_request_class, kios_of, read_response, written
+from tests.broker.protocol.helpers.kio_messages import encode_with_kio, kio_request_class, kios_of, read_response
 
 JOIN, SYNC, HEARTBEAT, LEAVE = 11, 14, 12, 13
 COMMIT, FETCH, OFFSET_DELETE = 8, 9, 47
@@ -86,7 +87,7 @@ def decoded(key: int, version: int, values: dict[str, Any]) -> Request:
     load_all()
     head = struct.pack(">hhih", key, version, 1, 3) + b"app"
     tags = b"\0" if version >= FLEXIBLE_FROM[key] else b""
-    body = written(kios_of(kio_request_class(key, version), request_entity(key, version, values, {})))
+    body = encode_with_kio(kios_of(kio_request_class(key, version), request_entity(key, version, values, {})))
     return decode_request(head + tags + body, ConnectionInfo(host="10.0.0.9"))
 
 

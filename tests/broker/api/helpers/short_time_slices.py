@@ -12,7 +12,7 @@ def count_time_slices(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> li
     ended: list[int] = []
 
     class Short(module.TimeSlice):  # type: ignore[misc, name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             ended.append(1)

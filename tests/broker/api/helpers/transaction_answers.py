@@ -12,7 +12,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.offset_records import OffsetKey, decode_key, decode_offset_value
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import load_transaction_index
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.api.helpers.plain_entities import plain
 
 OF_THE_RUN = {"last_timestamp", "transaction_start_time", "log_append_time", "timestamp", "port", "host"}
@@ -54,7 +54,7 @@ def comparable(answer: Any, names: Names) -> Any:
 def batches(data: bytes, names: Names) -> list[dict[str, Any]]:
     """What the headers of `data` say, with the type of control batches."""
     found = []
-    for encoded in batches_of(data):
+    for encoded in split_batches(data):
         header = encoded.header
         found.append(
             {

@@ -66,7 +66,7 @@ def test_repeated_partition_has_one_result_with_an_error(broker):
     ]
 
 
-def test_timestamps_are_looked_up_outside_of_the_loop_and_special_ones_in_it(broker, monkeypatch):
+def test_list_offsets_searches_timestamps_in_a_thread_and_special_values_in_the_event_loop(broker, monkeypatch):
     append(broker, "t", 0, [1000, 3000, 2000])
     append(broker, "t", 1, [1500])
     outside: list[Any] = []
@@ -94,11 +94,11 @@ def test_timestamps_are_looked_up_outside_of_the_loop_and_special_ones_in_it(bro
     assert len(outside) == 3, "each look-up that takes long is followed by those of other requests"
 
 
-def test_every_partition_is_looked_at_once_and_others_have_their_turn_in_between(broker, monkeypatch):
+def test_list_offsets_checks_each_partition_once_and_yields_in_between(broker, monkeypatch):
     turns: list[int] = []
 
     class Short(list_offsets.TimeSlice):  # type: ignore[name-defined]
-        over = property(lambda self: True)
+        is_over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)

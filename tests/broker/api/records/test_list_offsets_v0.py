@@ -80,7 +80,7 @@ def test_empty_log_has_offset_0_as_earliest_and_latest(broker: Any) -> None:
     assert ask(broker, ("t", 0, 1000, 5)) == [("t", 0, "none", [])]
 
 
-def test_segments_count_by_the_time_of_their_files(broker: Any) -> None:
+def test_offsets_before_a_timestamp_use_the_modification_times_of_segments(broker: Any) -> None:
     log, now = broker.log("t", 0), broker.clock.now_ms()
     for start in range(3):
         append(broker, now)
@@ -94,7 +94,7 @@ def test_segments_count_by_the_time_of_their_files(broker: Any) -> None:
     assert ask(broker, ("t", 0, EARLIEST, 9)) == [("t", 0, "none", [3])]
 
 
-def test_what_cannot_be_answered_has_the_code_that_kafka_gives(broker: Any) -> None:
+def test_invalid_partition_or_number_of_offsets_has_the_error_code_of_kafka(broker: Any) -> None:
     assert ask(broker, ("x", 0, LATEST, 1), ("t", 7, LATEST, 1)) == [
         ("x", 0, "unknown_topic_or_partition", []),
         ("t", 7, "unknown_topic_or_partition", []),
@@ -110,13 +110,13 @@ def test_repeated_partition_has_one_result(broker: Any) -> None:
     ]
 
 
-def test_an_offline_partition_has_no_leader_for_these_clients(broker: Any) -> None:
+def test_offline_partition_is_not_leader_or_follower_in_version_0(broker: Any) -> None:
     broker.log("t", 0).take_offline(OSError("gone"))
     assert ask(broker, ("t", 0, LATEST, 1)) == [("t", 0, "not_leader_or_follower", [])]
 
 
 @pytest.mark.parametrize(("magic", "code"), [(0, "unsupported_for_message_format"), (1, "none")])
-def test_a_time_is_not_looked_up_in_messages_without_times(broker: Any, magic: int, code: str) -> None:
+def test_timestamp_is_not_searched_in_messages_without_timestamps(broker: Any, magic: int, code: str) -> None:
     """The guides' UNSUPPORTED_FOR_MESSAGE_FORMAT (43), in their version 1 only: later ones say that there is none."""
     log = broker.log("t", 0)
     log.append(validate_batch(batch(0, [V2Record(0, 5, None, b"v")], leader_epoch=-1), log.config, 5), 5)

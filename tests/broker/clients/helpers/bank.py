@@ -1,4 +1,4 @@
-"""A bank: transfers between accounts, one transaction each, and what of them may be seen.
+"""A bank: transfers between accounts in one transaction each, and checks of what readers see of them.
 
 A transfer takes an amount from one account and gives it to another: two records, in the partitions of the accounts.
 Whoever reads committed records must see both or neither, and the sum over all accounts never changes.
@@ -47,13 +47,13 @@ class Record(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it is written as."""
+        """The record's value as text."""
         return f"{self.transfer} {self.account} {self.amount}"
 
 
 @dataclass
 class Outcomes:
-    """What producers were told of their transfers. unknown: the answer to a commit got lost."""
+    """Outcomes of the producers' transfers. unknown: the response to a commit was lost."""
 
     committed: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
@@ -62,8 +62,9 @@ class Outcomes:
 
 
 class Teller(threading.Thread):
-    """A transactional producer that transfers at random until it is told to stop: commits, aborts, forgets to end a
-    transaction until it times out, and is fenced by a second producer with its id."""
+    """A transactional producer that makes random transfers until it is stopped: it commits, aborts, lets transactions
+    time out, and is fenced by a second producer with its transactional ID.
+    """
 
     def __init__(self, bootstrap: str, number: int, seed: int) -> None:
         super().__init__(daemon=True)
@@ -163,7 +164,7 @@ class Teller(threading.Thread):
         self.failed.append(f"{transfer}: a fenced producer could commit")
 
     def _recover(self, transfer: str, error: KafkaException) -> None:
-        """The transaction is over, one way or the other; what is not known stays unknown."""
+        """End the transaction, either way; unknown outcomes stay unknown."""
         if transfer not in self.outcomes.unknown:
             self.outcomes.aborted.add(transfer)
         self.outcomes.ways["error"] += 1
@@ -183,7 +184,7 @@ Visible = list[tuple[int, Record]]
 
 @dataclass
 class Seen:
-    """What a reader saw. hidden: transfers of which some record was passed over below the last stable offset."""
+    """Transfers that a reader saw. hidden: those of which some record below the last stable offset was skipped."""
 
     records: list[Visible]
     hidden: set[str] = field(default_factory=set)
@@ -192,7 +193,7 @@ class Seen:
         return Counter(record.transfer for records in self.records for _, record in records)
 
     def check(self, aborted: Iterable[str]) -> Counter[str]:
-        """Nothing that was aborted, nothing twice, nothing half."""
+        """Assert that no transfer was aborted, seen twice or seen in part."""
         visible = self.visible()
         assert not visible.keys() & set(aborted), "a transfer that was never committed is visible"
         assert not visible.keys() & self.hidden, "a transfer is visible in one partition and aborted in the other"
@@ -330,7 +331,7 @@ def _messages(consumer: Consumer) -> Iterator[Any]:
 
 
 def wait_until_stable(broker: RunningBroker) -> None:
-    """Return when no partition has an open transaction: what nobody ends has timed out."""
+    """Return when no partition has an open transaction; abandoned transactions have then timed out."""
     consumer = {
         level: Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "stable", "isolation.level": level})
         for level in ("read_committed", "read_uncommitted")

@@ -1,4 +1,4 @@
-"""The bank under kill -9: the load, and what every reader must see of it."""
+"""The bank under kill -9: the load, and checks of what every reader sees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMITS = 20
 
 
 def opened(directory: Path) -> RunningBroker:
-    """A bank nobody has come to yet."""
+    """Create the topics of a bank without transfers."""
     broker = RunningBroker(directory / "data", bank.PROPERTIES)
     broker.start()
     broker.create_topic(bank.TOPIC, bank.PARTITIONS)
@@ -33,9 +33,10 @@ def rounds_of_crashes(
     live: bank.LiveReads | None = None,
     met: Callable[[], bool] = lambda: True,
 ) -> list[bank.Outcomes]:
-    """Tellers work over `rounds` kills, and `live` reads; then all transactions have ended and the broker runs.
+    """Run tellers and `live` reads over `rounds` kills; at the end all transactions have ended and the broker runs.
 
-    The tellers go on until they were a load, and until `met()`: whoever else reads meanwhile has met some of it.
+    The tellers run until there are enough transfers and `met()` is true, so that other readers have seen some
+    transfers.
     """
     moments = random.Random(seed)
     tellers = [bank.Teller(broker.bootstrap, number, seed * 100 + number) for number in range(TELLERS)]
@@ -76,7 +77,7 @@ def rounds_of_crashes(
 
 
 def wait_for_reads(live: bank.LiveReads, reads: int) -> None:
-    """So that reads there are, before and after each kill."""
+    """Wait for further live reads, so that there are reads before and after each kill."""
 
     def there() -> bool:
         assert live.failed == []
@@ -93,13 +94,13 @@ def wait_for(reached: Callable[[], bool], otherwise: str) -> None:
 
 
 def is_load(tellers: list[bank.Teller]) -> bool:
-    """Whether there is enough to be right or wrong about; a teller that has failed is not waited for."""
+    """Return whether there are enough transfers for a check, or a teller has failed."""
     ways = sum((Counter(teller.outcomes.ways) for teller in tellers), start=Counter[str]())
     return (ways["commit"] > COMMITS and ways["abort"] > 0) or any(teller.failed for teller in tellers)
 
 
 def audit(broker: RunningBroker, outcomes: list[bank.Outcomes]) -> None:
-    """Every reader sees the same, and it is right."""
+    """Assert that all readers see the same transfers, and that these are the committed ones."""
     ways = sum((told.ways for told in outcomes), start=Counter[str]())
     assert ways["commit"] > COMMITS, ways
     assert ways["abort"] > 0, ways

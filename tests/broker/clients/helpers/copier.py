@@ -100,7 +100,7 @@ async def copy_with_aiokafka(bootstrap: str, name: str) -> NoReturn:
 
 
 def _end(error: Exception) -> NoReturn:
-    """At once: whatever the clients still hold must not matter."""
+    """End the process at once, without closing the clients: their unsent records must not matter."""
     print(repr(error), file=sys.stderr, flush=True)
     os._exit(RESTART)
 

@@ -1,4 +1,4 @@
-"""Producers, a consumer group and an offline reader that go on while their broker is killed; and what they hold it to.
+"""Producers, a consumer group and an offline reader that keep running while their broker is killed, and their checks.
 
     with CrashLoad(broker) as load:
         load.rounds(3, seed=1)        # kill -9 at random moments, look at the directory, start again
@@ -114,7 +114,7 @@ class Sender(threading.Thread):
 
 
 class Offsets:
-    """Committed offsets of the group. acknowledged: the broker said so; asked: it may have them."""
+    """Committed offsets of the group. acknowledged: the broker confirmed them; asked: a commit of them was sent."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -135,7 +135,7 @@ class Offsets:
 
 
 class Member(threading.Thread):
-    """A member of the group: reads, and commits what it has read."""
+    """A member of the group that commits the records it has read."""
 
     def __init__(self, bootstrap: str, number: int, offsets: Offsets) -> None:
         super().__init__(daemon=True, name=f"consumer {number}")
@@ -238,7 +238,7 @@ class LiveReader(threading.Thread):
 
 
 class CrashLoad:
-    """The whole load on one broker that is running. Leaving it ends all threads, whatever happened."""
+    """The whole load on one running broker. Leaving the context ends all threads, also after an exception."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker = broker
@@ -265,7 +265,7 @@ class CrashLoad:
         self.broker.kill()
 
     def acknowledged(self, partition: int) -> int:
-        """How many records of a partition its producers know to be there."""
+        """Number of acknowledged records of a partition."""
         return sum(sender.acknowledged[partition] for sender in self.senders)
 
     def rounds(self, rounds: int, seed: int) -> None:
@@ -282,7 +282,7 @@ class CrashLoad:
             self.check_actors()
 
     def finish(self) -> None:
-        """Let the producers end, and the group read and commit everything."""
+        """Let the producers end, and the group consume and commit all records."""
         for sender in self.senders:
             sender.stop.set()
         for sender in self.senders:
@@ -316,7 +316,7 @@ class CrashLoad:
             assert one.offset <= self.offsets.asked[one.partition], f"{one} is committed, nobody asked for it"
 
     def check_directory(self, when: str, *, closed: bool = False) -> None:
-        """The project's own check, and every acknowledged record exactly once and in order."""
+        """Run kafkalog's check, and assert that the log has every acknowledged record exactly once and in order."""
         result = check_log_dirs([self.broker.log_dir], closed=closed)
         lines = [str(finding) for finding in result.findings.kept if finding.is_error]
         assert lines == [], f"{when}: {lines}"

@@ -1,4 +1,4 @@
-"""Keeps copiers (copier.py) alive: what ends is started anew, what stands still is killed first.
+"""Keep copiers (copier.py) running: restart those that ended, kill and restart those that make no progress.
 
 librdkafka needs that. When its broker goes, `send_offsets_to_transaction` can stay forever in the search for the group
 coordinator: nothing wakes its state machine while the cached coordinator is down (confluentinc/librdkafka#5511), and
@@ -40,7 +40,7 @@ class Copier:
         self._moved = 0.0
 
     def start(self) -> None:
-        """A new process; the one before has ended."""
+        """Start a new process; the previous one has ended."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -55,7 +55,7 @@ class Copier:
         self._reader.start()
 
     def kill(self) -> None:
-        """kill -9. Returns when all that it reported is counted."""
+        """Kill it with -9; return when all commits that it reported are counted."""
         if self._process is None:
             return
         self._process.kill()
@@ -68,9 +68,9 @@ class Copier:
         self._process = None
 
     def tend(self, *, has_work: bool, serves_since: float) -> None:
-        """Start it again when it has ended, or when it stands still: then kill it first.
+        """Restart the copier if it has ended or makes no progress; in the latter case kill it first.
 
-        `serves_since`: since when there is a broker (time.monotonic); nobody can commit without.
+        serves_since: time (time.monotonic) since which the broker serves; commits are impossible before.
         """
         assert self._process is not None
         code = self._process.poll()
@@ -91,7 +91,7 @@ class Copier:
         return PATIENCE_S * (1 + self._stalls_on_end)
 
     def log(self) -> str:
-        """The end of what it said on stderr."""
+        """The end of its stderr."""
         return self._log.read_text(errors="replace")[-1500:]
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
@@ -132,7 +132,7 @@ class Supervisor:
             copier.kill()
 
     def broker_serves(self, serves: bool) -> None:
-        """Nobody is blamed for standing still while there is no broker."""
+        """Note that the broker serves: copiers are not expected to commit without one."""
         self._serves_since = time.monotonic() if serves else None
 
     def wait_for_commits(self, more: int, seconds: float) -> None:
@@ -145,15 +145,15 @@ class Supervisor:
 
     @property
     def commits(self) -> int:
-        """Of all copiers."""
+        """Number of commits of all copiers."""
         return sum(copier.commits for copier in self.copiers)
 
     def logs(self) -> dict[str, str]:
-        """The end of what each copier said on stderr."""
+        """The end of each copier's stderr."""
         return {copier.name: copier.log() for copier in self.copiers}
 
     def kill_one(self, chance: random.Random) -> None:
-        """kill -9 of a copier at random; it is started anew at once."""
+        """Kill a random copier with -9; it is restarted at once."""
         with self._lock:
             copier = chance.choice(self.copiers)
             copier.kill()

@@ -1,4 +1,4 @@
-"""Logs of all formats, and what clients of Fetch 0 to 3 are given of them."""
+"""Logs in all formats, and reads of them as by clients of Fetch versions 0 to 3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some(count: int = 3, size: int = 5, start: int = 0) -> list[V2Record]:
 
 
 def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:
-    """A log with these bytes as its segments, as brokers before 0.11 left them."""
+    """Return a log with these bytes as its segments, like one of a broker before 0.11."""
     directory.mkdir()
     for base_offset, data in files:
         (directory / f"{base_offset:020}.log").write_bytes(data)
@@ -44,19 +44,19 @@ def log_of(directory: Path, *files: tuple[int, bytes]) -> Log:
 
 
 class InlineWorkers:
-    """Workers that run a function where it is called."""
+    """Workers that run a function in the calling thread."""
 
     async def run_computing(self, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
 
 
 def legacy_format(version: int) -> LegacyFormat:
-    """What a client of a version of Fetch can read."""
+    """Return the record format that a client of this Fetch version can read."""
     return LegacyFormat(magic=0 if version <= 1 else 1, hard_limits=version <= 2)
 
 
 def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes: Any) -> Fetched:
-    """One pass over one partition."""
+    """Read one partition once."""
     workers: Any = InlineWorkers()
 
     async def pass_() -> Fetched:
@@ -79,7 +79,7 @@ def data_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **chan
 
 
 def records_of(log: Log, version: int, offset: int = 0, most: int = 1 << 20) -> list[Record]:
-    """From `offset` to the end, as a consumer reads them."""
+    """Return the records from `offset` to the log end, fetch by fetch, like a consumer."""
     found: list[Record] = []
     while offset < log.high_watermark:
         records = [one for b in whole(data_of(log, version, offset, most)) for one in b.records if one.offset >= offset]

@@ -1,4 +1,4 @@
-"""Members that join, sync, beat and leave, over virtual time: who is in, and in which state the group is."""
+"""Classic group members that join, sync, send heartbeats and leave, in virtual time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_followers_wait_for_the_leaders_assignment() -> None:
     assert world.state() == "Stable"
 
 
-def test_a_member_that_the_leader_leaves_out_gets_an_empty_assignment() -> None:
+def test_member_omitted_by_the_leader_gets_an_empty_assignment() -> None:
     world = World()
     clients = [world.client(client_id=f"c{n}").join() for n in range(2)]
     world.time.advance(0)
@@ -66,7 +66,7 @@ def test_a_member_that_the_leader_leaves_out_gets_an_empty_assignment() -> None:
     assert follower.syncs == [SyncResponse(ErrorCode.none, "consumer", "range", b"")]
 
 
-def test_the_assignment_is_in_the_log_when_members_have_it() -> None:
+def test_assignment_is_in_the_log_before_members_receive_it() -> None:
     world = World()
     leader, follower = world.stable(2)
     record = world.log.last_group("g")
@@ -82,7 +82,7 @@ def test_the_assignment_is_in_the_log_when_members_have_it() -> None:
     }
 
 
-def test_the_first_join_phase_is_extended_while_members_come() -> None:
+def test_first_join_phase_is_extended_while_members_join() -> None:
     world = World(group_initial_rebalance_delay_ms=3000)
     first = world.client(client_id="a").join()
     world.time.advance(2999)
@@ -94,7 +94,7 @@ def test_the_first_join_phase_is_extended_while_members_come() -> None:
     assert len(world.group().members) == 2
 
 
-def test_the_first_join_phase_is_not_extended_beyond_the_rebalance_timeout() -> None:
+def test_first_join_phase_is_not_extended_beyond_the_rebalance_timeout() -> None:
     world = World(group_initial_rebalance_delay_ms=3000)
     first = world.client(client_id="a", rebalance_ms=7000).join()
     for number in range(10):

@@ -1,6 +1,6 @@
-"""Members at random: joins, syncs, heartbeats, silence, leaves, restarts of members and of the broker.
+"""Random sequences of joins, syncs, heartbeats, leaves, and restarts of members and of the broker.
 
-After every step the group must be one that a client can live with, and when everybody is left alone it settles.
+After every step the group is consistent. Without further events it becomes stable.
 """
 
 from __future__ import annotations

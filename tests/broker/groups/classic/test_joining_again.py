@@ -1,4 +1,4 @@
-"""When a group starts over, and who is in it afterwards."""
+"""Rebalances of a classic group: their causes, and the members afterwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kafkalog_broker.groups.classic.classic_requests import JoinResponse, SyncRe
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
-def test_a_member_that_joins_a_stable_group_makes_all_join_again() -> None:
+def test_new_member_of_a_stable_group_starts_a_rebalance() -> None:
     world = World()
     old = world.stable(2)
     new = world.client(client_id="new").join()
@@ -51,7 +51,7 @@ def test_member_without_heartbeats_is_removed_after_its_session_timeout() -> Non
     assert dead.heartbeat() is ErrorCode.unknown_member_id
 
 
-def test_a_group_whose_members_all_crash_is_empty() -> None:
+def test_group_whose_members_all_crash_becomes_empty() -> None:
     world = World()
     world.stable(3, session_ms=10_000)
     world.time.advance(10_000)
@@ -59,7 +59,7 @@ def test_a_group_whose_members_all_crash_is_empty() -> None:
     assert world.log.last_group("g") == ("consumer", 2, None, None, world.time.clock.now_ms(), ())
 
 
-def test_the_last_member_that_leaves_makes_the_group_empty() -> None:
+def test_group_becomes_empty_when_its_last_member_leaves() -> None:
     world = World()
     (only,) = world.stable(1)
     assert only.leave() is ErrorCode.none

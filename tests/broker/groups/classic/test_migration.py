@@ -46,7 +46,7 @@ def test_classic_member_that_died_before_the_upgrade_is_removed_after_its_sessio
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade", "DISABLED"])
-def test_an_upgrade_that_the_policy_does_not_allow_is_refused(policy: str) -> None:
+def test_upgrade_disallowed_by_the_migration_policy_is_refused(policy: str) -> None:
     world = Groups()
     context = world.coordinator.context
     context.config = dataclasses.replace(context.config, group_consumer_migration_policy=policy)
@@ -71,7 +71,7 @@ def test_downgrade_depends_on_the_migration_policy(policy: str, after: str) -> N
     assert kind(world)[0] == after
 
 
-def test_a_group_with_user_data_of_another_assignor_is_not_upgraded() -> None:
+def test_group_with_user_data_of_another_assignor_is_not_upgraded() -> None:
     world = Groups()
     member = world.client(protocols=PROTOCOLS).join()
     world.time.advance(0)
@@ -81,7 +81,7 @@ def test_a_group_with_user_data_of_another_assignor_is_not_upgraded() -> None:
     assert kind(world) == ("classic", "Stable")
 
 
-def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group_as_it_was() -> None:
+def test_upgrade_that_cannot_be_written_leaves_the_classic_group_unchanged() -> None:
     world = Groups()
     member = classic(world)
     world.log.failure = ErrorCode.not_leader_or_follower
@@ -123,7 +123,7 @@ def test_crash_during_a_migration_keeps_all_members() -> None:
     assert sum(map(len, (answer.assignment or {}).values())) == 6
 
 
-def test_an_administrator_removes_a_static_member_of_either_protocol() -> None:
+def test_administrator_removes_a_static_member_of_either_protocol() -> None:
     world = Groups()
     world.join("a", "orders", instance_id="i")
     assert world.leave(LeavingMember("", "i"), LeavingMember("", "j")) == [

@@ -1,4 +1,4 @@
-"""Who is refused by a group: strangers, members of another generation or kind, and those for whom there is no room."""
+"""Requests that a classic group refuses: unknown members, other generations or protocols, and full groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalog_broker.groups.classic.classic_requests import JoinResponse, Leavin
 from tests.broker.groups.helpers.virtual_time import World, config_of, subscription
 
 
-def test_the_protocol_that_most_members_prefer_is_chosen() -> None:
+def test_group_chooses_the_protocol_preferred_by_most_members() -> None:
     world = World()
     metadata = subscription("orders")
     votes = [("a", "b", "c"), ("b", "a"), ("c", "b", "a"), ("b", "a", "c")]
@@ -47,7 +47,7 @@ def test_join_of_an_empty_group_without_a_protocol_is_refused(changes: dict[str,
     assert client.joined == JoinResponse(ErrorCode.inconsistent_group_protocol)
 
 
-def test_an_empty_group_may_change_its_protocol_type() -> None:
+def test_empty_group_can_change_its_protocol_type() -> None:
     world = World()
     (only,) = world.stable(1)
     only.leave()
@@ -154,7 +154,7 @@ def test_leave_group_returns_an_error_code_for_each_member() -> None:
     assert set(world.group().members) == {two.member_id, three.member_id}
 
 
-def test_a_pending_member_may_leave() -> None:
+def test_pending_member_can_leave_the_group() -> None:
     world = World()
     client = world.client()
     client._join({})
@@ -163,11 +163,11 @@ def test_a_pending_member_may_leave() -> None:
     assert world.time.waiting == 0
 
 
-def test_leaving_an_unknown_group_is_unknown_member_id() -> None:
+def test_leave_of_an_unknown_group_is_unknown_member_id() -> None:
     assert World().client(member_id="m").leave() is ErrorCode.unknown_member_id
 
 
-def test_the_answer_is_an_error_when_a_new_group_cannot_be_written() -> None:
+def test_join_of_a_new_group_that_cannot_be_written_is_an_error() -> None:
     world = World()
     world.log.failure = ErrorCode.kafka_storage_error
     client = world.client().join()

@@ -1,4 +1,4 @@
-"""Members with group.instance.id: they may be away, and come back to what they had."""
+"""Members with group.instance.id: they keep their assignment when they restart within the session timeout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalog_broker.groups.classic.classic_requests import JoinResponse, Leavin
 from tests.broker.groups.helpers.virtual_time import RANGE, World, subscription
 
 
-def test_a_static_member_that_restarts_keeps_its_assignment() -> None:
+def test_static_member_that_restarts_keeps_its_assignment() -> None:
     world = World()
     leader, follower = world.stable(2, instance="i")
     again = world.client(instance=follower.instance).join()
@@ -66,7 +66,7 @@ def test_static_member_that_restarts_in_the_sync_phase_begins_a_rebalance() -> N
     assert {again.joined.generation_id, leader.joined.generation_id} == {2}
 
 
-def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
+def test_static_member_that_joins_twice_fences_its_first_join() -> None:
     world = World()
     first = world.client(instance="i").join()
     second = world.client(instance="i").join()
@@ -75,7 +75,7 @@ def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
     assert second.joined.generation_id == 1
 
 
-def test_static_member_that_is_away_stays_until_its_session_timeout() -> None:
+def test_static_member_without_heartbeats_stays_until_its_session_timeout() -> None:
     world = World()
     stays, away = world.stable(2, instance="i", session_ms=30_000, rebalance_ms=10_000)
     new = world.client(client_id="new", session_ms=30_000, rebalance_ms=10_000).join()
@@ -102,14 +102,14 @@ def test_static_members_that_do_not_return_stay_until_their_session_timeouts() -
     assert world.state() == "Empty"
 
 
-def test_the_member_id_of_a_static_member_shows_its_instance() -> None:
+def test_member_id_of_a_static_member_contains_its_group_instance_id() -> None:
     world = World()
     client = world.client(instance="host-7", client_id="app").join()
     world.time.advance(0)
     assert client.member_id == "host-7-0"
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+def test_administrator_removes_a_static_member_by_its_group_instance_id() -> None:
     world = World()
     one, two = world.stable(2, instance="i")
     codes = world.leave(LeavingMember("", two.instance), LeavingMember("", "unknown"))
@@ -130,7 +130,7 @@ def test_static_member_keeps_its_old_id_when_its_return_cannot_be_written() -> N
     assert third.joined.error_code is ErrorCode.none
 
 
-def test_a_storm_of_members_ends_in_one_generation() -> None:
+def test_many_joining_and_leaving_members_end_in_one_generation() -> None:
     world = World(group_initial_rebalance_delay_ms=100)
     clients = [world.client(client_id=f"c{n}").join() for n in range(200)]
     world.time.advance(200)
@@ -155,7 +155,7 @@ def test_metadata_of_other_protocol_types_is_not_parsed() -> None:
     assert world.group().topics is None
 
 
-def test_members_with_metadata_that_is_no_subscription_may_be_in_a_group() -> None:
+def test_members_with_metadata_other_than_a_subscription_can_join() -> None:
     world = World()
     client = world.client(protocols=(("range", b"\0\1\0\0\0\5"),)).join()
     world.time.advance(0)

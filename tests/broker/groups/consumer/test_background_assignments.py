@@ -1,4 +1,4 @@
-"""An assignment that was computed in the background is dropped where the group has gone on meanwhile."""
+"""Assignments computed in the background are dropped if the group has changed since."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class LateGroups(Groups):
         return coordinator
 
     def take(self) -> Callable[[], None]:
-        """The one that waits, computed and not yet used."""
+        """Return the pending assignment, computed but not yet applied."""
         ((compute, done),) = self.waiting
         self.waiting.clear()
         found = compute()
         return lambda: done(found)
 
     def targets(self) -> dict[str, int]:
-        """Partitions that each member shall have."""
+        """Return the target partitions of each member."""
         seen = self.described()
         return {name: sum(map(len, seen.target.get(name, {}).values())) for name in seen.members}
 
@@ -51,7 +51,7 @@ class LateGroups(Groups):
                     self.take()()
 
 
-def test_a_static_member_that_comes_back_under_a_new_id_keeps_its_partitions() -> None:
+def test_static_member_that_returns_with_a_new_member_id_keeps_its_partitions() -> None:
     """Its group keeps its epoch, so that nothing would make another assignment."""
     world = LateGroups()
     world.join("a", "orders", instance_id="first")
@@ -71,7 +71,7 @@ def test_a_static_member_that_comes_back_under_a_new_id_keeps_its_partitions() -
     assert world.described().state == "Stable"
 
 
-def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
+def test_older_assignment_does_not_replace_a_newer_one() -> None:
     world = LateGroups()
     world.join("a", "orders")
     late = world.take()

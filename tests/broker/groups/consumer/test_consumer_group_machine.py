@@ -113,7 +113,7 @@ def test_member_without_heartbeats_is_removed_after_its_session_timeout() -> Non
     assert world.described().state == "Empty"
 
 
-def test_a_write_that_fails_changes_nothing() -> None:
+def test_failed_append_leaves_the_consumer_group_unchanged() -> None:
     world = Groups()
     world.join("a", "orders")
     before = world.described()
@@ -142,7 +142,7 @@ def test_restart_loads_the_group_and_starts_a_session_for_each_member() -> None:
     assert world.described().members == {}
 
 
-def test_a_deleted_group_leaves_nothing() -> None:
+def test_deleted_group_leaves_no_records() -> None:
     world = Groups()
     world.join("a", "orders")
     world.heartbeat("a", -1)
@@ -152,7 +152,7 @@ def test_a_deleted_group_leaves_nothing() -> None:
     assert world.coordinator.list_groups() == []
 
 
-def test_an_assignment_waits_for_its_interval() -> None:
+def test_assignment_is_delayed_until_its_interval_has_passed() -> None:
     world = Groups()
     waiting = world.config.with_dynamic({"group.consumer.assignment.interval.ms": "1000"}, {})
     world.coordinator.context.config = waiting
@@ -165,7 +165,7 @@ def test_an_assignment_waits_for_its_interval() -> None:
 
 
 def test_assignment_of_a_large_group_is_computed_in_the_background() -> None:
-    """Members go on with what they have; who leaves meanwhile gets nothing, and a failure begins again."""
+    """Members keep their assignment meanwhile, a member that leaves gets none, and a failed computation is retried."""
     world, waiting = Groups(), []
     world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
     world.topics.set("orders", 4000)

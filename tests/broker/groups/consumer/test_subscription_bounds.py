@@ -1,4 +1,4 @@
-"""How much members may subscribe to: names of a whole group, and regular expressions."""
+"""Limits of subscriptions: topic names of a whole group, and regular expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def names(first: int, count: int) -> list[str]:
     return [f"topic-{number}" for number in range(first, first + count)]
 
 
-def test_members_of_a_group_name_a_bounded_number_of_topics() -> None:
+def test_subscribed_topics_of_all_members_of_a_group_are_limited() -> None:
     world = Groups()
     epoch = world.join("a", *names(0, MOST - 10)).member_epoch
     epoch_b = world.join("b", *names(MOST - 10, 10)).member_epoch  # as many as may be named
@@ -31,7 +31,7 @@ def test_members_of_a_group_name_a_bounded_number_of_topics() -> None:
     assert len(world.described().members) == 3
 
 
-def test_a_regular_expression_fits_the_key_of_a_record() -> None:
+def test_regular_expression_too_long_for_a_record_key_is_refused() -> None:
     check_regex("a" * 32_767)
     for regex, size in (("a" * 32_768, 32_768), ("é" * 16_384, 32_768)):
         with pytest.raises(BrokerError, match=f"{size} bytes, at most 32767") as refused:

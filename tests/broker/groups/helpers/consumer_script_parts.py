@@ -21,7 +21,7 @@ COMMIT, FETCH, DESCRIBE_CLASSIC, DELETE, OFFSET_DELETE, PARTITIONS, CONFIGS = 8,
 
 
 def uniform(s: Script) -> None:
-    """Three members of one topic come, go on and go."""
+    """Three members of one topic join, send heartbeats and leave."""
     s.join("uniform: a joins", "u", "a", "orders")
     s.describe("uniform: one member", "u")
     s.join("uniform: b joins", "u", "b", "orders")
@@ -51,7 +51,7 @@ def uniform(s: Script) -> None:
 
 
 def refused(s: Script) -> None:
-    """Requests that are wrong, and members that are."""
+    """Invalid requests, and requests of unknown or fenced members."""
     full: dict[str, Any] = {"rebalance_timeout": 60_000, "subscribed_topic_names": ["orders"], "owned": {}}
     s.beat("refused: no member id", "e", "", 0, **full)
     s.beat("refused: no group", "", "m", 0, **full)
@@ -87,13 +87,13 @@ def refused(s: Script) -> None:
 
 
 def first_version(s: Script) -> None:
-    """Version 0: the member id may be the broker's."""
+    """Version 0, in which the broker may assign the member ID."""
     s.beat("v0: with an id", "v0", "m", 0, 0, rebalance_timeout=60_000, subscribed_topic_names=["orders"], owned={})
     s.describe("v0: described", "v0", version=0)
 
 
 def static(s: Script) -> None:
-    """Static members leave for a while, come back, and are fenced."""
+    """Static members leave temporarily, return, and are fenced."""
     full: dict[str, Any] = {"rebalance_timeout": 60_000, "subscribed_topic_names": ["orders"], "owned": {}}
     s.beat("static: one", "s", "one", 0, instance_id="i1", **full)
     s.beat("static: two", "s", "two", 0, instance_id="i2", **full)
@@ -123,7 +123,7 @@ def static(s: Script) -> None:
 
 
 def ranges(s: Script) -> None:
-    """The assignor range, chosen by most."""
+    """The range assignor, chosen by most members."""
     for number, member in enumerate(("x", "y", "z")):
         s.join(
             f"range: {member} joins", "r", member, "orders", "clicks", server_assignor="range", rack_id=f"rack-{number}"

@@ -1,4 +1,4 @@
-"""Scripts that a real Kafka was asked, asked of a broker in this process."""
+"""Runs a script that was recorded with a real Kafka against a broker in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replayed(
     directory: Path, kafkas: dict[str, Any], properties: Mapping[str, str], topics: dict[str, int],
     run: Callable[[Ask, dict[str, str]], Iterator[tuple[str, Any]]],
 ) -> dict[str, Any]:  # fmt: skip
-    """Our answers. The topics get the ids that they had there: assignments depend on them."""
+    """Return the responses of this broker. Topics get their recorded IDs, on which assignments depend."""
     ids = chain((UUID(kafkas["topics"][name]) for name in topics), (UUID(int=number) for number in count(1)))
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -31,7 +31,7 @@ COUNTED = (
 
 
 def stateless(s: Script) -> None:
-    """Members of three processes come, go on and go."""
+    """Members of three processes join, send heartbeats and leave."""
     s.join("plain: a joins", "p", "a", "A", PLAIN)
     s.describe("plain: not configured yet", "p")
     s.beat("plain: a again", "p", "a", 2)
@@ -77,7 +77,7 @@ def stateless(s: Script) -> None:
 
 
 def refused(s: Script) -> None:
-    """Requests that are wrong, and members that are."""
+    """Invalid requests, and requests of unknown or fenced members."""
 
     def join(label: str, member: str = "m", group: str = "e", **changes: Any) -> None:
         s.join(f"refused: {label}", group, member, "A", PLAIN, **changes)
@@ -134,7 +134,7 @@ def refused(s: Script) -> None:
 
 
 def topologies(s: Script) -> None:
-    """Topologies that are wrong, or not the group's."""
+    """Topologies that are invalid or differ from the group's."""
 
     def join(label: str, *subtopologies: Any, group: str = "t", epoch: int = 0, member: str = "a") -> Answer:
         return s.join(f"topology: {label}", group, member, "A", topology=topology(*subtopologies, epoch=epoch))
@@ -293,7 +293,7 @@ def many(s: Script) -> None:
 
 
 def endpoints(s: Script) -> None:
-    """Members tell where their state can be asked for."""
+    """Members send the endpoints of their interactive queries."""
 
     def at(port: int) -> dict[str, Any]:
         return {"host": "localhost", "port": port}
@@ -313,7 +313,7 @@ def endpoints(s: Script) -> None:
 
 
 def shutdown(s: Script) -> None:
-    """One asks all to stop."""
+    """One member requests a shutdown of the application."""
     s.join("shutdown: a joins", "sd", "a", "A", PLAIN)
     s.join("shutdown: b joins", "sd", "b", "B", PLAIN)
     s.beat("shutdown: b asks for it", "sd", "b", 3, shutdown_application=True)

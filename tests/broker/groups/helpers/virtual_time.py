@@ -1,4 +1,4 @@
-"""A coordinator in virtual time, with a log in memory and clients that remember what they were told."""
+"""A group coordinator in virtual time, with a log in memory and clients that keep their last responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Timer:
 
 
 class VirtualTime:
-    """A clock and a scheduler: time passes only in `advance`, and timers fire in their order."""
+    """Clock and scheduler whose time passes only in `advance`, which fires timers in order."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -68,7 +68,7 @@ class VirtualTime:
 
 
 class MemoryLog(CoordinatorLog):
-    """__consumer_offsets. `failure`: what the next appends raise."""
+    """__consumer_offsets in memory. `failure`: exception that later appends raise."""
 
     def __init__(self, clock: ManualClock, partitions: int = 1) -> None:
         self.name = OFFSETS_TOPIC
@@ -122,7 +122,7 @@ RANGE: Protocols = (("range", subscription("orders")),)
 
 @dataclass
 class Client:
-    """A member that does what a consumer does, step by step."""
+    """A group member that performs the steps of a consumer one by one."""
 
     world: World
     group_id: str = "g"
@@ -214,13 +214,13 @@ class World:
         self.coordinator = self.start()
 
     def start(self) -> GroupCoordinator:
-        """A new coordinator on the same log: what a restart leaves."""
+        """Start a new coordinator on the same log, as after a restart."""
         context = GroupContext(self.config, self.time.clock, self.time, new_id=lambda: str(next(self._ids)))
         self.coordinator = GroupCoordinator(self.log, context)
         return self.coordinator
 
     def crash(self) -> None:
-        """kill -9 and start: no timer of the old coordinator fires."""
+        """Restart without a shutdown: no timer of the old coordinator fires."""
         self.time._timers.clear()
         self.start()
 
@@ -228,7 +228,7 @@ class World:
         return Client(self, **how)
 
     def group(self, group_id: str = "g") -> ClassicGroup:
-        """The group itself, to look at what clients cannot see."""
+        """Return the group object, whose internal state clients cannot see."""
         return self.coordinator.shard(group_id).classic.groups[group_id]
 
     def leave(self, *members: LeavingMember, group_id: str = "g") -> list[ErrorCode]:
@@ -239,7 +239,7 @@ class World:
         return groups[group_id].state.value if group_id in groups else "Dead"
 
     def stable(self, count: int, **how: Any) -> list[Client]:
-        """A group of `count` members that all have their assignments, the leader first."""
+        """Create a stable group of `count` members; return them, the leader first."""
         clients = [self.client(**{"client_id": f"c{number}", **how}) for number in range(count)]
         if how.get("instance"):
             clients = [replace(client, instance=f"{how['instance']}{at}") for at, client in enumerate(clients)]

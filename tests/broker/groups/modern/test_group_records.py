@@ -76,7 +76,7 @@ def test_decoded_record_is_encoded_with_the_same_bytes(group_type: GroupType, ki
     assert checked > 1
 
 
-def test_the_metadata_hash_is_kafkas() -> None:
+def test_metadata_hash_equals_that_of_kafka() -> None:
     """The epochs that Kafka wrote for members of these topics hold their hashes."""
     topics = {
         name: Topic(name, UUID(topic_id), count)

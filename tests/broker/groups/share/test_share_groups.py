@@ -1,4 +1,4 @@
-"""Members of share groups: who gets which partitions, epochs, and a group that a real Kafka left."""
+"""Share groups: assignments, member epochs, and a group that a real Kafka wrote."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def kafkas() -> list[Record]:
     ]
 
 
-def test_the_hash_of_topics_is_kafkas():
+def test_topic_hash_equals_that_of_kafka():
     assert group_hash([("orders", topic_hash(Topic("orders", ORDERS, 3), None))]) == 7797608333437758168
     assert group_hash([]) == 0
 
@@ -239,7 +239,7 @@ def test_first_partitions_of_a_topic_that_are_initialized_again_start_where_the_
     assert begun == [((0, 1), False), ((0, 1), False), ((2,), True)]
 
 
-def test_the_assignment_of_a_large_group_is_made_in_the_background():
+def test_assignment_of_a_large_share_group_is_computed_in_the_background():
     world, waiting = ShareWorld(orders(4000)), []
     world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
     for epoch in (0, 1):
@@ -274,7 +274,7 @@ def test_full_share_group_refuses_a_new_member():
     assert refused.value.code is ErrorCode.group_max_size_reached
 
 
-def test_a_group_with_members_is_not_deleted():
+def test_share_group_with_members_is_not_deleted():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     for ask in (world.coordinator.delete_share_group, world.coordinator.initiate_delete_share_group):
@@ -324,7 +324,7 @@ def test_simple_assignor_distributes_partitions_evenly(members, sizes, data):
         assert min(loads) >= 1
 
 
-def test_members_get_only_what_they_subscribe_to():
+def test_share_members_are_assigned_only_subscribed_topics():
     one, two, three = TOPIC_IDS
     partitions = {one: [0, 1], two: [0, 1, 2], three: [0]}
     subscriptions = {"a": [one], "b": [one, two], "c": [two, three], "d": [three]}

@@ -136,7 +136,7 @@ def test_tasks_of_a_member_without_heartbeats_are_assigned_to_others() -> None:
     assert error.value.code is ErrorCode.unknown_member_id
 
 
-def test_the_first_assignment_waits_for_more_members_and_a_shutdown_ends_with_the_group() -> None:
+def test_first_streams_assignment_is_delayed_and_a_shutdown_request_ends_with_the_group() -> None:
     world = StreamsWorld(group_streams_initial_rebalance_delay_ms=3_000)
     first, second = Member(world, "a", "P"), Member(world, "b", "Q")
     for member in (first, second, first):
@@ -153,7 +153,7 @@ def test_the_first_assignment_waits_for_more_members_and_a_shutdown_ends_with_th
 
 
 def test_large_groups_are_assigned_in_the_background() -> None:
-    """Members go on with what they have until the assignment is there."""
+    """Members keep their tasks until the new assignment is computed."""
     world = StreamsWorld()
     world.topics.put(Topic("orders", UUID(int=1), 4_000), Topic("store", UUID(int=2), 4_000))
     waiting = []

@@ -1,4 +1,4 @@
-"""What members of streams groups may do, where there is an authorizer."""
+"""Authorization of streams group members."""
 
 from __future__ import annotations
 

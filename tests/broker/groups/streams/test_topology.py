@@ -1,4 +1,4 @@
-"""The work that a streams topology costs is linear in its size, whatever the order of its parts."""
+"""Processing a streams topology takes time linear in its size, in any order of its parts."""
 
 from __future__ import annotations
 

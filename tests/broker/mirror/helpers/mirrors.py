@@ -1,4 +1,4 @@
-"""Mirrors that tests start, and what both sides hold."""
+"""Mirrors that tests start, and comparison of the logs of both sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 
 
 def mirror_once(bootstrap: str, directory: Path, topics: str = ".*", **options) -> None:
-    """Copy what is there now, in this process."""
+    """Copy the source's current records, in this process."""
     made = MirrorOptions(
         bootstrap=parse_bootstrap(bootstrap), directory=directory, topics=re.compile(topics), once=True, **options
     )
@@ -78,7 +78,7 @@ class MirrorProcess:
 
 
 def log_data(directory: Path, topic: str, partition: int = 0) -> bytes:
-    """The .log files of a partition, one after the other. Raises FileNotFoundError where there is none."""
+    """Return the concatenated .log files of a partition. Raises FileNotFoundError if there is none."""
     paths = sorted((directory / f"{topic}-{partition}").glob("*.log"))
     if not paths:
         raise FileNotFoundError(f"{directory} holds no segment of {topic}-{partition}")
@@ -95,6 +95,6 @@ def same_logs(one: Path, other: Path, topic: str, partition: int = 0) -> bool:
 
 
 def findings(directory: Path) -> list[str]:
-    """The errors that kafkalog-check finds. Notes are about what waits for its removal."""
+    """Return the errors of kafkalog-check. Its notes, about files that await deletion, are left out."""
     result = check_log_dirs([str(directory)], records=True)
     return [str(finding) for finding in result.findings.kept if finding.is_error]

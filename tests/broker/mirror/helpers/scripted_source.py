@@ -1,4 +1,4 @@
-"""A cluster of one node that answers as a script says: an honest source, but for the lies it is told to tell."""
+"""A source cluster of one node, correct except for the false responses that a test sets."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listening_socket import bind_listener
 from kafkalog_broker.net.network import Network
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:
@@ -44,7 +44,7 @@ async def settle() -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """Takes what is written as long as the peer reads; keeps it as unsent, and pauses the writer, when it does not."""
+    """A transport that passes on bytes while the peer reads; otherwise it buffers them and pauses the writer."""
 
     def __init__(self, protocol: Connection, host: str) -> None:
         super().__init__({"peername": (host, 50_000), "sockname": ("127.0.0.1", 9092)})
@@ -80,7 +80,7 @@ class FakeTransport(asyncio.Transport):
         self.write(b"".join(pieces))
 
     def read_all(self) -> None:
-        """The peer reads what waits for it."""
+        """Let the peer read all buffered bytes."""
         self.sent += self.unsent
         self.unsent = b""
         if self.writing_paused:
@@ -145,7 +145,7 @@ class Peer:
 
 
 class Handler:
-    """Answers a frame with itself. With `hold` it waits, per frame, until `release`."""
+    """A handler that returns its frame as the response. With `hold` each frame waits for `release`."""
 
     def __init__(self, hold: bool = False) -> None:
         self.holds: Callable[[bytes], bool] = lambda frame: hold
@@ -170,7 +170,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a test of a coroutine function."""
+    """Turn a coroutine function into a synchronous test."""
 
     @functools.wraps(test)
     def wrapper(*args: Any, **kwargs: Any) -> None:

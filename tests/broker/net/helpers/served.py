@@ -1,4 +1,4 @@
-"""A broker with real sockets, and a client beside the bad ones that must be served as before."""
+"""A broker with real sockets, and a well-behaved client that must be served at all times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def good_batch(now_ms: int, count: int = 1) -> bytes:
 
 
 class Neighbour:
-    """A connection that is open all the time: what it writes is in the log, at the next offset."""
+    """A well-behaved client with one open connection: each record it produces must get the next offset."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.connection = socket.create_connection((broker.host, broker.port), DEADLINE_S)
@@ -80,7 +80,7 @@ def connect(broker: RunningBroker) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the broker closes the connection without a byte more."""
+    """Return whether the broker closes the connection without sending another byte."""
     try:
         return connection.recv(1) == b""
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""A client of the protocol guides' versions, by hand: frames as the guides' grammar has them, and nothing of ours."""
+"""Hand-written client of the protocol versions in the protocol guides; it uses no code of the broker."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def over(host: str, port: int) -> Ask:
-    """Ask a broker over the network. An OSError means that it has closed the connection."""
+def connect_over_network(host: str, port: int) -> Ask:
+    """Connect to a broker; return a function that sends a request. OSError: the broker closed the connection."""
     connection = socket.create_connection((host, port), 30)
 
     def receive(count: int) -> bytes:
@@ -55,7 +55,7 @@ class Fetched(NamedTuple):
 
 
 class OldClient:
-    """Asks about one partition at a time."""
+    """A client whose requests name one partition each."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -167,7 +167,7 @@ class OldClient:
 
 
 def whole(data: bytes) -> list[Batch]:
-    """The batches of a set whose last one may be cut off. Their CRCs are checked."""
+    """Return the complete batches of a message set, after a check of their CRCs. The last batch may be truncated."""
     end = 0
     while len(data) - end >= 17:
         size = 12 + int(struct.unpack_from(">i", data, end + 8)[0])

@@ -75,7 +75,7 @@ def _with_body(body: bytes) -> bytes:
 
 
 def damaged_sets() -> dict[str, bytes]:
-    """Sets that are wrong, or odd, by name."""
+    """Return invalid and unusual message sets by name."""
 
     def good(key: bytes | None = b"k") -> bytes:
         return message(1, 0, key, b"v", TIME)

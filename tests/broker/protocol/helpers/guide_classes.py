@@ -1,4 +1,4 @@
-"""Classes as kio has them of the versions that it lacks: Produce 0-2, Fetch 0-3, ListOffsets 0, OffsetCommit 0-1,
+"""kio-like classes for the versions that kio lacks: Produce 0-2, Fetch 0-3, ListOffsets 0, OffsetCommit 0-1,
 OffsetFetch 0. Kafka 4.0 removed them (KIP-896), and kio is made from Kafka's current definitions.
 
 They are written after the protocol guides: a line below is a production of their grammar. Fields are called as in the

@@ -44,13 +44,13 @@ def read_response(key: int, version: int, frame: bytes) -> Any:
 
 
 def kio_value(kind: Any, **fields: Any) -> Any:
-    """A value of kio's class with those of the fields that its version has."""
+    """Return an instance of kio's class with the fields of its version."""
     names = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in fields.items() if name in names})
 
 
-def written(kios: Any) -> bytes:
-    """What kio writes."""
+def encode_with_kio(kios: Any) -> bytes:
+    """Return the message encoded by kio."""
     body = io.BytesIO()
     entity_writer(type(kios))(body, kios)
     return body.getvalue()

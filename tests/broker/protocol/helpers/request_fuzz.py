@@ -47,8 +47,8 @@ def header(key: int, version: int) -> bytes:
     return struct.pack(">hhih", key, version, 7, 4) + b"fuzz" + tags
 
 
-def is_what_kio_reads(value: Any, kind: Any, body: bytes) -> bool:
-    """Whether the reader of a class of kio's makes the same of a body.
+def is_read_alike_by_kio(value: Any, kind: Any, body: bytes) -> bool:
+    """Return whether kio reads the same values in a body.
 
     It may also refuse it: an error code or a tag that it does not know, a null tagged field, and times and booleans
     outside its bounds (for Kafka all booleans but 0 are true, ByteBufferAccessor). To be called only for a body that
@@ -63,8 +63,8 @@ def is_what_kio_reads(value: Any, kind: Any, body: bytes) -> bool:
         return isinstance(error, KeyError) or any(what in str(error) for what in ("ErrorCode", "boolean", "overflow"))
 
 
-def decoded(frame: bytes) -> bool:
-    """Whether it is a request. Anything but MalformedRequest passes through."""
+def is_decodable(frame: bytes) -> bool:
+    """Return whether the frame is a request. Exceptions other than MalformedRequest are not caught."""
     try:
         decode_request(frame)
     except MalformedRequest:
@@ -100,16 +100,16 @@ def fuzz(seed: int, count: int, note: int) -> tuple[int, int]:
         frame = header(key, version) + body
         os.pwrite(note, f"{key} {version} {body.hex()}\n".encode(), 0)
         if place % MEASURED == 0:
-            decoded(frame)  # compiles the reader
-            taken, calls = measured(lambda frame=frame: decoded(frame))  # type: ignore[misc]
+            is_decodable(frame)  # compiles the reader
+            taken, calls = measured(lambda frame=frame: is_decodable(frame))  # type: ignore[misc]
             assert taken <= BYTES_AT_LEAST + BYTES_PER_BYTE * len(frame), (taken, frame.hex())
             assert calls <= CALLS_AT_LEAST + CALLS_PER_BYTE * len(frame), (calls, frame.hex())
-        found[decoded(frame)] += 1
+        found[is_decodable(frame)] += 1
         try:
             value, _ = reader(request_class(key, version))(body, 0)
         except Malformed:
             continue
-        assert is_what_kio_reads(value, kio_request_class(key, version), body), (key, version, body.hex())
+        assert is_read_alike_by_kio(value, kio_request_class(key, version), body), (key, version, body.hex())
     return found[True], found[False]
 
 

@@ -24,7 +24,7 @@ TEXTS = (*(b"", b"t", b"t", b"g", b"a.b_c-d") * 4, b"\xff\xfe", b"n" * 249, b"n"
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kind of a token."""
 
     FIXED = 1  # a number, a bool, a UUID
     DATA = 2  # the bytes of a string

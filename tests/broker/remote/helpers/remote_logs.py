@@ -1,4 +1,4 @@
-"""Logs with remote storage in this process: killed at chosen steps, with a store that fails when it is told to."""
+"""Logs with remote storage in this process, with kills at chosen steps and injected storage errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalog_spark.format.names import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
-from kafkalog_spark.log.write.encoded_batch import batches_of
+from kafkalog_spark.log.write.encoded_batch import split_batches
 from tests.broker.remote.helpers.tiered_broker import LOCAL_TIERED
 from tests.broker.storage.helpers.managed_logs import Started, started
 
@@ -29,7 +29,7 @@ TOPIC = {
 
 
 class Killed(BaseException):
-    """The process is gone: nothing that it was about to do happens."""
+    """Raised at the step of a kill, so that no further step runs."""
 
 
 class Steps:
@@ -52,14 +52,14 @@ class FaultyStorage(RemoteStorage):
         super().__init__(options)
         self.steps = steps
 
-    def remove(self, segment: Any) -> None:
+    def _remove(self, segment: Any) -> None:
         self.steps.at("objects to delete")
-        super().remove(segment)
+        super()._remove(segment)
         self.steps.at("objects deleted")
 
-    def put(self, segment: Any, file: Any, *rest: Any) -> int:
+    def _put(self, segment: Any, file: Any, *rest: Any) -> int:
         self.steps.at(f"put {file.name}")
-        written = super().put(segment, file, *rest)
+        written = super()._put(segment, file, *rest)
         self.steps.at(f"put {file.name} done")
         return written
 
@@ -122,11 +122,11 @@ class RemoteLogs:
         await self.manager.start(broker.topic(REMOTE_LOG_METADATA_TOPIC))
 
     async def idle(self) -> None:
-        """Return when nothing is being copied or deleted."""
+        """Wait until no copy or deletion is running."""
         await self.manager.idle()
 
     async def settle(self) -> None:
-        """Copy, delete and let local retention go, until there is nothing to do."""
+        """Run copies, deletions and local retention until none is due."""
         for _ in range(6):
             self.broker.clock.advance(10)
             await self.manager.run_due()
@@ -154,11 +154,11 @@ class RemoteLogs:
         return found
 
     def objects(self) -> set[str]:
-        """Base offsets and ids of all segments with a file in remote storage."""
+        """Return base offsets and IDs of all segments with a file in remote storage."""
         return {path.name[:43] for path in self.remote_dir.rglob("*-*.*") if path.is_file()}
 
     def finished(self) -> set[str]:
-        """The same of those that are finished, by what is known of them."""
+        """Base offsets and IDs of all segments whose copy is finished according to the metadata."""
         return {
             segment.name
             for cache in self.manager.metadata.partitions.values()
@@ -166,7 +166,7 @@ class RemoteLogs:
         }
 
     async def kill(self) -> None:
-        """Nothing more happens; the next RemoteLogs over the directory finds what is there."""
+        """Stop without a clean shutdown; the next RemoteLogs over the directory recovers its files."""
         self.steps.kill_at = -1
         await self.idle()
         self.broker.crash()
@@ -186,6 +186,6 @@ async def begun(directory: Path, steps: Steps | None = None, **configs: object) 
 
 
 def offsets_in(chunk: bytes) -> Iterator[int]:
-    for data, header in batches_of(chunk):
+    for data, header in split_batches(chunk):
         count = sum(1 for _ in read_records(memoryview(data)[61:], header.record_count, header.base_timestamp))
         yield from range(header.base_offset, header.base_offset + count)

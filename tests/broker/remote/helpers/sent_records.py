@@ -1,4 +1,4 @@
-"""Records of a topic with transactions, three codecs and headers, as they were sent, and as readers have them."""
+"""Records of a topic with transactions, three codecs and headers, as sent and as read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SentRecords:
         self._rounds = self._number = 0
 
     def send(self, count: int) -> None:
-        """At least so many more records."""
+        """Send at least `count` more records."""
         for _ in range(-(-count // (self._count * len(CODECS)))):
             for producer in self._producers:
                 producer.begin_transaction()
@@ -81,12 +81,12 @@ class SentRecords:
         self._sent.append((message.offset(), *fields))
 
     def records(self, committed: bool) -> Records:
-        """What a reader is to see, by offset."""
+        """Return the records that a reader must return, by offset."""
         rows = [row[:3] for row in self._sent if row[3] or not committed]
         return np.sort(np.array(rows, RECORD), order="offset")
 
     def timestamps(self, dice: random.Random, count: int) -> list[int]:
-        """Of records, and between them."""
+        """Return timestamps of records, and timestamps between them."""
         return [self._begin_ms + dice.randrange(10 * self._number) for _ in range(count)]
 
     def expected(self, ranges: Sequence[str], committed: bool) -> Records:
@@ -110,7 +110,11 @@ def crc_of(key: bytes | None, value: bytes, headers: Sequence[tuple[str, bytes |
 
 
 def by_librdkafka(bootstrap: str, topic: str, isolation: str, ranges: Sequence[str]) -> Records:
-    """As `SentRecords.expected`. Raises RuntimeError for an error of the consumer."""
+    """Read `ranges` with librdkafka, in the form of `SentRecords.expected`.
+
+    Raises:
+        RuntimeError: If the consumer reports an error.
+    """
     from confluent_kafka import Consumer
 
     consumer = Consumer({

@@ -1,4 +1,4 @@
-"""A broker with remote storage whose tasks run often, and what lies in its folder."""
+"""A broker with remote storage and short task intervals, and the files in its remote folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def s3_properties(server: S3Server, endpoint: str | None = None, bucket: str = "
 
 
 def remote_logs(remote: Path, topic: str, partition: int = 0) -> list[Path]:
-    """Remote .log files of a partition, of all topics of that name, by name."""
+    """Return the remote .log files of a partition by name, of all topics that had this name."""
     return sorted((remote / "kafka-tiered-storage").glob(f"{topic}-{partition}-*/*.log"))
 
 
@@ -55,16 +55,16 @@ def local_logs(broker: RunningBroker, topic: str, partition: int = 0) -> list[Pa
     return sorted((Path(broker.log_dir) / f"{topic}-{partition}").glob("*.log"))
 
 
-def wait_until(so: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Raises AssertionError."""
+def wait_until(condition: Callable[[], bool], message: str, seconds: float = 60) -> None:
+    """Wait until the condition holds; raise AssertionError with `message` after `seconds`."""
     end = time.monotonic() + seconds
-    while not so():
-        assert time.monotonic() < end, what
+    while not condition():
+        assert time.monotonic() < end, message
         time.sleep(0.02)
 
 
 def produce(bootstrap: str, topic: str, numbers: range, **settings: Any) -> None:
-    """Records of 1 kB, each in a batch of its own, with their number as timestamp."""
+    """Send records of 1 kB, each in its own batch, with their numbers as timestamps."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
@@ -99,7 +99,7 @@ def consumed(
 
 
 def wait_until_copied(broker: RunningBroker, remote: Path, topic: str, local_left: int = 1) -> None:
-    """All but the active segment are remote, and that many are local."""
+    """Wait until all segments but the active one are remote and `local_left` are local."""
     wait_until(lambda: len(local_logs(broker, topic)) == local_left, f"{topic} is copied: {broker.log()[-3000:]}")
 
 

@@ -1,4 +1,4 @@
-"""Cases: what administrators ask."""
+"""ACL cases of administrators' requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_topics(*names: str, validate_only: bool = True) -> Values:
 
 
 def admin_cases() -> Iterator[Case]:
-    """What administrators ask."""
+    """Return the cases of administrators' requests."""
     yield Case(
         "CreateTopics",
         19,

@@ -1,4 +1,4 @@
-"""The table of rights asked of a broker over connections, and answers as two brokers share them."""
+"""The ACL scenario run against a broker, and its responses in a form that can be compared between brokers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Ask = Callable[[str, Any], dict[str, Any]]
 
 
 def compared(answer: Any, ids: dict[str, str]) -> Any:
-    """Without what belongs to its run, and without orders that mean nothing. ids: names of topics by their ids."""
+    """Return a response without values of its run and with lists sorted. ids: topic names by topic ID."""
     if isinstance(answer, list):
         return [compared(item, ids) for item in answer]
     if isinstance(answer, bytes):
@@ -96,7 +96,7 @@ LEFT_OUT = {"Produce": "error_message", "AlterConfigs of loggers": "error_messag
 
 
 def known_differences(label: str, answer: Any) -> Any:
-    """An answer without what is not the same by choice."""
+    """Return a response without fields that differ from Kafka on purpose."""
     left_out = next((field for start, field in LEFT_OUT.items() if label.startswith(start)), "")
     return compared(_without(left_out, answer), {})
 
@@ -176,7 +176,7 @@ def _until(asked: Callable[[], Any], good: Callable[[Any], bool]) -> None:
 
 
 def wrong(answer: Any) -> list[str]:
-    """The error codes anywhere in it, but for `none`."""
+    """Return all error codes in a response except `none`."""
     if isinstance(answer, list):
         return [code for item in answer for code in wrong(item)]
     if not isinstance(answer, dict):

@@ -1,4 +1,4 @@
-"""Cases: what producers and consumers ask."""
+"""ACL cases of producers' and consumers' requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def metadata(names: list[str] | None, *, create: bool = False, operations: bool 
 
 
 def data_cases() -> Iterator[Case]:
-    """What producers and consumers ask."""
+    """Return the cases of producers' and consumers' requests."""
     yield Case("Produce", 0, 9, produce(*ALL_THREE), ("WRITE topic orders", "WRITE topic nothing"))
     yield Case("Produce by id", 0, 13, produce("orders", "secret"), ("WRITE topic orders",))
     yield Case("Produce, internal", 0, 9, produce("__consumer_offsets"), ("WRITE topic __consumer_offsets",))

@@ -1,4 +1,4 @@
-"""Cases: what members of groups and transactional producers ask."""
+"""ACL cases of group members' and transactional producers' requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.broker.security.helpers.acl_case import ALL_THREE, GROUP, MEMBER, OWN
 
 
 def group_cases() -> Iterator[Case]:
-    """What members of groups and transactional producers ask."""
+    """Return the cases of group members' and transactional producers' requests."""
     for version in (2, 3, 4):
         keys = {"key": GROUP, "key_type": 0, "coordinator_keys": [GROUP, "others"]}
         yield Case(f"FindCoordinator {version}", 10, version, keys, (R_GROUP,), others=((f"DESCRIBE group {GROUP}",),))

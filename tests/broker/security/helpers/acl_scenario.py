@@ -1,4 +1,4 @@
-"""Every API asked by principals with and without each right, in order: the whole."""
+"""The whole ACL scenario: every API, requested by principals with and without each right."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def creations() -> list[Values]:
 
 
 def preparation() -> list[tuple[int, int, Values]]:
-    """What the admin asks for before, without looking at the answer."""
+    """Requests that the admin sends first; their responses are ignored."""
     topics = [
         {"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [], "configs": []}
         for name, count in TOPICS.items()
@@ -39,7 +39,7 @@ def preparation() -> list[tuple[int, int, Values]]:
 
 
 def settled() -> list[tuple[int, int, Values]]:
-    """What the admin asks until nothing is wrong in the answer."""
+    """Requests that the admin repeats until their responses have no error."""
     commit = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
     return [
         (10, 4, {"key_type": 0, "coordinator_keys": [GROUP]}),

@@ -70,12 +70,9 @@ def rows(data):
     return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in decode_records(bytes(data))]
 
 
-# ---- what goes in as it came
-
-
 @pytest.mark.parametrize("codec", CODEC_IDS)
 @pytest.mark.parametrize("count", [1, 4, 5, 300])
-def test_a_good_batch_is_not_changed(codec, count):
+def test_validation_leaves_a_valid_batch_unchanged(codec, count):
     data = sent(count, codec=codec, producer_id=7, producer_epoch=1, base_sequence=2**31 - 1)
     batch = validate(data)
     assert batch.data == data
@@ -85,7 +82,7 @@ def test_a_good_batch_is_not_changed(codec, count):
     assert batch.header.last_sequence == (2**31 - 1 if count == 1 else count - 2)
 
 
-def test_the_batch_is_a_copy_and_the_request_keeps_its_bytes():
+def test_validated_batch_is_a_copy_of_the_request_bytes():
     data = bytearray(sent())
     batch = validate(memoryview(data))
     batch.data[0] = 1
@@ -93,28 +90,25 @@ def test_the_batch_is_a_copy_and_the_request_keeps_its_bytes():
 
 
 @pytest.mark.parametrize("codec", CODEC_IDS)
-def test_a_max_timestamp_that_the_records_do_not_have_is_put_right(codec):
+def test_validation_corrects_a_wrong_max_timestamp(codec):
     data = sent(5, codec=codec, max_timestamp=NOW + 77)
     batch = validate(data)
     assert batch.header.max_timestamp == header(batch).max_timestamp == NOW + 4
     assert batch.data[layout.RECORDS_AT :] == data[layout.RECORDS_AT :]
 
 
-def test_transactional_batches_are_taken():
+def test_transactional_batch_is_accepted():
     batch = validate(sent(2, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=0))
     assert batch.header.is_transactional
 
 
-def test_bytes_behind_the_batch_that_are_none_are_left_off():
+def test_incomplete_bytes_after_the_batch_are_dropped():
     data = sent(3)
     assert validate(data + sent(3)[:40]).data == data
 
 
-# ---- LogAppendTime
-
-
 @pytest.mark.parametrize("codec", CODEC_IDS)
-def test_log_append_time_sets_type_and_max_timestamp_and_leaves_the_records_alone(codec):
+def test_log_append_time_sets_type_and_max_timestamp_and_keeps_the_records(codec):
     data = sent(5, codec=codec)
     batch = validate(data, message_timestamp_type="LogAppendTime")
     found = header(batch)
@@ -124,23 +118,20 @@ def test_log_append_time_sets_type_and_max_timestamp_and_leaves_the_records_alon
     assert batch.data[layout.RECORDS_AT :] == data[layout.RECORDS_AT :]
 
 
-def test_log_append_time_takes_timestamps_that_are_out_of_bounds():
+def test_log_append_time_accepts_timestamps_out_of_bounds():
     validate(sent(1, timestamp=NOW + 10 * HOUR), message_timestamp_type="LogAppendTime")
 
 
 @pytest.mark.parametrize("type_", ["CreateTime", "LogAppendTime"])
-def test_a_producer_does_not_set_log_append_time(type_):
+def test_batch_with_log_append_time_from_a_producer_is_invalid_timestamp(type_):
     error = refused(sent(2, log_append_time=NOW), message_timestamp_type=type_)
     assert error.code == ErrorCode.invalid_timestamp
     assert [record.batch_index for record in error.records] == [0, 1]
 
 
-# ---- compression.type
-
-
 @pytest.mark.parametrize("source", CODEC_IDS)
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_another_compression_type_recompresses_and_keeps_everything_else(source, target):
+def test_other_compression_type_recompresses_and_keeps_all_other_fields(source, target):
     data = sent(9, codec=source, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=1, base_sequence=3)
     batch = validate(data, compression_type=target)
     before, after = parse_header(data, 0, 0), header(batch)
@@ -154,14 +145,14 @@ def test_another_compression_type_recompresses_and_keeps_everything_else(source,
         assert batch.data == data
 
 
-def test_a_batch_that_recompression_makes_too_large_is_refused():
+def test_batch_above_max_message_bytes_after_recompression_is_refused():
     data = sent(50, size=1000, codec=ZSTD)
     error = refused(data, compression_type="uncompressed", max_message_bytes=len(data) + 1000)
     assert error.code == ErrorCode.message_too_large
 
 
 @pytest.mark.parametrize("codec", CODEC_IDS)
-def test_offset_deltas_that_do_not_count_up_are_made_anew(codec):
+def test_offset_deltas_that_are_not_consecutive_are_rewritten(codec):
     records = [V2Record(i, NOW + i, b"k", b"v", ((b"h", b"x"),)) for i in (5, 200, 3)]
     data = batch(0, records, codec=codec, last_offset=2)
     made = validate(data)
@@ -170,22 +161,19 @@ def test_offset_deltas_that_do_not_count_up_are_made_anew(codec):
     assert [row[1:] for row in rows(made.data)] == [(r.timestamp, b"k", b"v", (("h", b"x"),)) for r in records]
 
 
-# ---- what is refused
-
-
-def test_a_batch_larger_than_max_message_bytes_is_refused_whatever_its_records_decompress_to():
+def test_compressed_batch_above_max_message_bytes_is_refused():
     data = sent(10, size=1000, codec=ZSTD)
     validate(data, max_message_bytes=len(data))
     assert refused(data, max_message_bytes=len(data) - 1).code == ErrorCode.message_too_large
 
 
-def test_a_wrong_crc_is_a_corrupt_message():
+def test_batch_with_a_wrong_crc_is_corrupt_message():
     data = bytearray(sent(3))
     data[-1] ^= 1
     assert refused(bytes(data)).code == ErrorCode.corrupt_message
 
 
-def test_bytes_outside_the_crc_may_be_anything_but_the_base_offset():
+def test_header_before_the_crc_is_ignored_except_for_the_base_offset():
     data = bytearray(sent(3))
     struct.pack_into(">i", data, layout.LEADER_EPOCH_AT, 99)
     validate(bytes(data))
@@ -217,13 +205,13 @@ def test_bytes_outside_the_crc_may_be_anything_but_the_base_offset():
         (patched(sent(5, codec=ZSTD), layout.RECORDS_AT + 9, ">q", -1), ErrorCode.invalid_record),
     ],
 )
-def test_what_is_no_good_batch_is_refused_with_kafkas_code(data, code):
+def test_invalid_batch_is_refused_with_the_error_code_of_kafka(data, code):
     assert refused(data).code == code
 
 
 @pytest.mark.parametrize("codec", CODEC_IDS)
 @pytest.mark.parametrize("count", [3, 20])
-def test_few_records_that_break_a_rule_are_all_listed(codec, count):
+def test_invalid_records_are_all_listed_in_the_error(codec, count):
     stale = {1, count - 1}
     records = [V2Record(i, NOW + (2 * HOUR if i in stale else 0), b"k", b"v") for i in range(count)]
     error = refused(batch(0, records, codec=codec))
@@ -232,7 +220,7 @@ def test_few_records_that_break_a_rule_are_all_listed(codec, count):
     assert [record.batch_index for record in error.records] == sorted(stale)
 
 
-def test_timestamps_on_the_bounds_are_taken():
+def test_timestamp_at_the_bound_is_accepted_and_beyond_it_refused():
     bounds = {"message_timestamp_before_max_ms": 100, "message_timestamp_after_max_ms": 50}
     for timestamp in (NOW - 100, NOW + 50, -1):
         validate(sent(1, timestamp=timestamp), **bounds)
@@ -241,7 +229,7 @@ def test_timestamps_on_the_bounds_are_taken():
 
 
 @pytest.mark.parametrize("count", [2, 30])
-def test_a_compacted_topic_takes_no_record_without_a_key(count):
+def test_record_without_a_key_is_refused_by_a_compacted_topic(count):
     records = [V2Record(i, NOW, None if i == 1 else b"k", b"v") for i in range(count)]
     data = batch(0, records)
     validate(data)
@@ -251,7 +239,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(count):
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd", "lz4", "snappy"])
-def test_a_decompression_bomb_ends_in_an_error(name):
+def test_decompression_bomb_is_invalid_record(name):
     value = bytes(MAX_DECOMPRESSED + (1 << 20))
     record = encoded([V2Record(0, NOW, b"k", value)], 0, NOW)
     if name == "gzip":
@@ -285,7 +273,7 @@ def test_error_of_a_decompression_bomb_does_not_keep_its_buffer(codec, monkeypat
     assert all(buffer() is None for buffer in buffers)
 
 
-def test_every_cut_and_every_flipped_bit_is_refused():
+def test_batch_with_any_truncation_or_flipped_bit_is_refused():
     data = sent(2, codec=LZ4)
     for end in range(len(data)):
         refused(data[:end])
@@ -295,11 +283,8 @@ def test_every_cut_and_every_flipped_bit_is_refused():
         refused(bytes(changed))
 
 
-# ---- batches of very many records
-
-
 def tiny(count: int, *, key: bytes | None = None, codec: int = NONE, **fields) -> bytes:
-    """`count` equal records of 7 bytes: all with offset delta 0."""
+    """Return a batch of `count` equal records of 7 bytes, all with offset delta 0."""
     record = encoded([V2Record(0, NOW, key, None)], 0, NOW)
     return batch(
         0, [V2Record(0, NOW)], payload=record * count, count=count, last_offset=count - 1, codec=codec, **fields
@@ -308,7 +293,7 @@ def tiny(count: int, *, key: bytes | None = None, codec: int = NONE, **fields) -
 
 @pytest.fixture
 def python_steps():
-    """How many lines of Python a call takes: what is done for each record would show."""
+    """A function that returns how many lines of Python a call runs; work per record would show in the number."""
 
     def counted(function, *arguments, **named):
         steps = 0
@@ -341,7 +326,7 @@ BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 @pytest.mark.parametrize("name", BOMBS)
-def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
+def test_validation_runs_no_python_code_per_record(name, codec, python_steps):
     fields, how = BOMBS[name]
     config = log_config(max_message_bytes=64 << 20, **how.get("config", {}))
     python_steps(validate_batch, tiny(10, codec=codec, **fields), config, NOW)  # what loads once
@@ -352,7 +337,7 @@ def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
 
 @pytest.mark.parametrize("name", sorted(set(BOMBS) - {"wrong deltas"}))
 @pytest.mark.parametrize("count", [MAX_RECORD_ERRORS + 1, 5000])
-def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counted(name, count):
+def test_error_of_many_invalid_records_lists_the_first_hundred_and_counts_all(name, count):
     fields, how = BOMBS[name]
     error = refused(tiny(count, **fields), **how.get("config", {}))
     assert isinstance(error, InvalidRecords)
@@ -364,7 +349,7 @@ def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counte
     assert len(error.what) < 1000
 
 
-def test_a_wrong_timestamp_after_the_hundredth_error_still_makes_it_invalid_timestamp():
+def test_invalid_timestamp_after_the_hundredth_error_determines_the_error_code():
     """processRecordErrors: INVALID_TIMESTAMP when any record has one, INVALID_RECORD otherwise."""
     rows = [V2Record(i, NOW, None, b"v") for i in range(150)]
     assert refused(batch(0, rows), cleanup_policy=("compact",)).code == ErrorCode.invalid_record
@@ -373,7 +358,7 @@ def test_a_wrong_timestamp_after_the_hundredth_error_still_makes_it_invalid_time
 
 
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
-def test_many_offset_deltas_are_made_anew(codec):
+def test_offset_deltas_of_many_records_are_rewritten(codec):
     count = 10_000  # the last deltas are of three bytes
     made = validate(tiny(count, key=b"k", codec=codec), max_message_bytes=64 << 20)
     assert header(made).record_count == count
@@ -381,7 +366,7 @@ def test_many_offset_deltas_are_made_anew(codec):
     assert {row[1:] for row in rows(made.data)} == {(NOW, b"k", None, ())}
 
 
-def test_a_batch_holds_a_million_records_at_most():
+def test_batch_with_more_than_a_million_records_is_refused():
     """librdkafka's batch.num.messages is a million at most."""
     assert validate(tiny(MAX_RECORDS, codec=ZSTD)).header.record_count == MAX_RECORDS
     error = refused(tiny(MAX_RECORDS + 1, codec=ZSTD))
@@ -403,7 +388,7 @@ def test_decompression_buffer_of_a_large_batch_is_freed(codec, is_good):
 
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])
-def test_a_stream_of_very_many_small_blocks_is_refused(codec, cut):
+def test_compressed_stream_with_too_many_blocks_is_refused(codec, cut):
     payload = encoded([V2Record(0, NOW, b"k", bytes(MAX_PIECES))], 0, NOW)
     for size, is_good in ((2, True), (1, False)):
         data = patched(batch(0, [V2Record(0, NOW)], payload=cut(payload, size)), layout.ATTRIBUTES_AT, ">h", codec)
@@ -413,12 +398,9 @@ def test_a_stream_of_very_many_small_blocks_is_refused(codec, cut):
             assert "more than 10000 pieces" in refused(data).what
 
 
-# ---- Java's varints
-
-
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("field", ["length", "offset delta", "key", "value", "headers", "header key", "header value"])
-def test_a_varint_of_more_than_five_bytes_is_refused_as_kafka_refuses_it(field, count):
+def test_varint_longer_than_five_bytes_is_refused_as_by_kafka(field, count):
     def number(name: str, value: int) -> bytes:
         plain = varint(value)
         return plain[:-1] + bytes((plain[-1] | 0x80,)) + b"\x80" * (5 - len(plain)) + b"\0" if name == field else plain

@@ -1,8 +1,8 @@
-"""Batches with a valid CRC whose records lie, through all that reads them: produce, the log's recovery, the reader,
-kafkalog-check and the cleaner. A plain decoder with Java's rules says which are good, and what is in them.
+"""Batches with a valid CRC and malformed records in all their readers: produce, recovery, the offline reader,
+kafkalog-check and the cleaner. A plain decoder with Java's rules decides which batches are valid and what they hold.
 
-What produce accepts, everything else reads the same way. What it refuses is malformed by Java's rules, or breaks one of
-the rules for producers.
+All readers agree on a batch that produce accepts. A batch that produce refuses is malformed by Java's rules, or breaks
+one of the rules for producers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SEEDS = [(1, FEW), *(pytest.param(seed, MANY, marks=pytest.mark.slow) for seed i
 
 @pytest.fixture(params=["plain", "compiled"], autouse=True)
 def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both walks of the produce path on batches of any size."""
+    """Run the test with the compiled and with the Python record walk, on batches of any size."""
     kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
 
 
 def plainly(data: bytes) -> list[Batch] | None:
-    """What Java's rules make of it; None for malformed."""
+    """Decode a batch by Java's rules; return None if it is malformed."""
     try:
         return list(decode_batches(data))
     except Malformed:
@@ -47,7 +47,7 @@ def plainly(data: bytes) -> list[Batch] | None:
 
 
 def produced(data: bytes) -> EncodedBatch | None:
-    """What produce makes of it; None for refused. Another exception passes through."""
+    """Return the batch that produce stores; None if produce refuses it. Other exceptions pass through."""
     try:
         return validate_batch(data, ACCEPT_ALL, NOW)
     except BrokerError:
@@ -71,7 +71,7 @@ def in_order(batch: Batch) -> bool:
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_produce_accepts_what_java_reads_and_all_else_reads_it_the_same(seed: int, count: int, tmp_path: Path) -> None:
+def test_fuzzed_batch_accepted_by_produce_is_read_equally_by_all_readers(seed: int, count: int, tmp_path: Path) -> None:
     draw, log, expected = random.Random(seed), new_log(tmp_path), list[Record]()
     found = {True: 0, False: 0}
     for _ in range(count):
@@ -114,9 +114,7 @@ def errors_of(directory: Path) -> list[object]:
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_the_cleaner_keeps_the_latest_of_each_key_whatever_form_its_records_have(
-    seed: int, count: int, tmp_path: Path
-) -> None:
+def test_cleaner_keeps_the_latest_record_of_each_key_in_fuzzed_batches(seed: int, count: int, tmp_path: Path) -> None:
     draw, log, latest = random.Random(seed), compacted_log(tmp_path, segment_bytes=20_000), dict[bytes, Record]()
     for _ in range(count):
         lying = lying_batch(draw)
@@ -143,7 +141,7 @@ def test_the_cleaner_keeps_the_latest_of_each_key_whatever_form_its_records_have
 
 
 @pytest.mark.parametrize(("seed", "count"), SEEDS)
-def test_what_is_in_a_file_already_is_read_as_java_reads_it_or_is_told_with_its_place(
+def test_fuzzed_batch_in_a_log_file_is_read_as_by_java_or_reported_with_its_position(
     seed: int, count: int, tmp_path: Path
 ) -> None:
     draw = random.Random(seed)

@@ -1,5 +1,7 @@
-"""Message sets of producers become v2 batches with the same records. What is refused, and as what, is compared with a
-Kafka's answers in tests/broker/old_versions; here is what no client of that scenario could ask."""
+"""Message sets of producers become v2 batches with the same records.
+
+tests/broker/old_versions compares the error codes with those of a real Kafka; this file has the cases that no client
+in that scenario can send."""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def numbered(records: list[LegacyRecord]) -> list[LegacyRecord]:
 
 @settings(max_examples=examples(200))
 @given(records=RECORDS, magic=st.sampled_from((0, 1)), codec=st.sampled_from((NONE, GZIP, SNAPPY, LZ4)), data=st.data())
-def test_a_set_becomes_a_batch_of_the_same_records(
+def test_message_set_becomes_a_batch_of_the_same_records(
     records: list[LegacyRecord], magic: int, codec: int, data: st.DataObject
 ) -> None:
     records = numbered(records)
@@ -83,7 +85,7 @@ def test_a_set_becomes_a_batch_of_the_same_records(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_topic_of_log_append_time_has_the_brokers_time(magic: int) -> None:
+def test_message_set_for_a_log_append_time_topic_gets_the_broker_time(magic: int) -> None:
     data = message_set(magic, [LegacyRecord(0, b"k", b"v", 5), LegacyRecord(1, b"k", b"w", 7)])
     batch = made(data, message_timestamp_type="LogAppendTime")
     assert [(one.timestamp, one.timestamp_type) for one in batch.records] == [(NOW, 1), (NOW, 1)]
@@ -91,13 +93,13 @@ def test_a_topic_of_log_append_time_has_the_brokers_time(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("compression_type", "codec"), [("producer", LZ4), ("gzip", GZIP), ("uncompressed", NONE)])
-def test_compression_type_says_how_it_is_stored(compression_type: str, codec: int) -> None:
+def test_message_set_is_stored_with_the_compression_type_of_the_topic(compression_type: str, codec: int) -> None:
     data = wrapper(0, LZ4, [LegacyRecord(n, b"k", b"v" * 50) for n in range(20)])
     batch = made(data, compression_type=compression_type)
     assert (batch.codec, len(batch.records)) == (codec, 20)
 
 
-def test_timestamps_have_the_topics_bounds() -> None:
+def test_message_set_timestamp_beyond_the_topics_bounds_is_refused() -> None:
     late = message(1, 0, b"k", b"v", NOW + HOUR + 1)
     assert refused(late) is ErrorCode.invalid_timestamp
     assert refused(message(1, 0, b"k", b"v", -2)) is ErrorCode.invalid_timestamp
@@ -107,23 +109,23 @@ def test_timestamps_have_the_topics_bounds() -> None:
     assert made(late, message_timestamp_type="LogAppendTime").max_timestamp == NOW
 
 
-def test_a_v2_batch_in_an_old_request_is_taken_as_kafka_takes_it() -> None:
+def test_v2_batch_in_an_old_produce_request_is_accepted_as_by_kafka() -> None:
     assert [one.key for one in made(sent(3)).records] == [b"k"] * 3
 
 
-def test_nothing_whole_is_nothing_to_append() -> None:
+def test_message_set_without_a_complete_message_is_not_appended() -> None:
     config = log_config()
     whole = message(1, 0, b"k", b"v", NOW)
     for data in (b"", whole[:5], whole[:11], whole[:17], whole[:-1]):
         assert validate_message_set(memoryview(data), config, NOW) is None
 
 
-def test_what_a_wrapper_decompresses_to_is_bounded() -> None:
+def test_wrapper_above_the_decompression_limit_is_invalid_record() -> None:
     bomb = compressed(GZIP, bytes(MAX_DECOMPRESSED + 1))
     assert refused(message(1, 0, None, bomb, NOW, GZIP)) is ErrorCode.invalid_record
 
 
-def test_messages_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_set_above_the_record_limit_is_invalid_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_RECORDS == 1_000_000
     monkeypatch.setattr(message_set_reader, "MAX_RECORDS", 10)
     ten = [LegacyRecord(n, None, None, NOW) for n in range(10)]
@@ -132,7 +134,7 @@ def test_messages_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None
     assert refused(wrapper(1, GZIP, [*ten, ten[0]])) is ErrorCode.invalid_record
 
 
-def test_a_batch_that_is_larger_than_allowed_is_refused_though_its_messages_are_not() -> None:
+def test_message_set_whose_batch_exceeds_max_message_bytes_is_refused() -> None:
     data = message_set(1, [LegacyRecord(n, None, b"v" * 400, NOW) for n in range(3)])
     assert refused(data, max_message_bytes=1000) is ErrorCode.message_too_large
     assert len(made(data, max_message_bytes=1400).records) == 3
@@ -140,8 +142,8 @@ def test_a_batch_that_is_larger_than_allowed_is_refused_though_its_messages_are_
 
 @settings(max_examples=examples(300))
 @given(data=st.data(), magic=st.sampled_from((0, 1)), codec=st.sampled_from((NONE, GZIP)))
-def test_a_damaged_set_is_a_batch_or_an_error(data: st.DataObject, magic: int, codec: int) -> None:
-    """Inside of a wrapper too, where the CRC does not stand in front of the damage."""
+def test_damaged_message_set_gives_a_readable_batch_or_an_error(data: st.DataObject, magic: int, codec: int) -> None:
+    """Within a wrapper, the CRC does not reveal the damage of its messages."""
     inner = bytearray(message_set(magic, [LegacyRecord(n, b"key", b"value", NOW) for n in range(3)]))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(inner) - 1))
@@ -157,7 +159,7 @@ def test_a_damaged_set_is_a_batch_or_an_error(data: st.DataObject, magic: int, c
     assert found is None or list(decode_batches(bytes(found.data)))
 
 
-def test_a_size_that_lies_is_found_without_reading_past_the_end() -> None:
+def test_message_size_beyond_the_buffer_is_not_read() -> None:
     whole = message(1, 0, b"k", b"v", NOW)
     huge = bytearray(whole)
     struct.pack_into(">i", huge, 8, 2**31 - 1)
@@ -169,8 +171,8 @@ def framed(frame: bytes, magic: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("store_size", [False, True])
-def test_an_lz4_frame_of_v1_has_the_checksum_of_its_header(store_size: bool) -> None:
-    """What the lz4 library writes is right, and one bit of it is not. In v0 nobody looks at it (KAFKA-3160)."""
+def test_lz4_frame_header_checksum_is_checked_in_v1_and_ignored_in_v0(store_size: bool) -> None:
+    """A frame with one flipped bit is refused. In v0 the checksum is ignored (KAFKA-3160)."""
     inner = message_set(1, [LegacyRecord(0, b"k", b"v" * 50, NOW)])
     frame = bytearray(lz4.frame.compress(inner, store_size=store_size, block_linked=False))
     assert made(framed(bytes(frame))).records[0].value == b"v" * 50

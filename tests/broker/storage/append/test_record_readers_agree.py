@@ -1,7 +1,7 @@
-"""One batch, all who read records: whoever takes it, and whoever refuses it.
+"""All readers of records accept or refuse the same batches.
 
-Batches are changed and sealed again, so that their CRC is valid. The oracle is the plain decoder, which has the rules
-of Java's DefaultRecord.readFrom and shares no code with the package.
+The tests change batches and then correct their CRC. The expected result comes from the plain decoder, which has the
+rules of Java's DefaultRecord.readFrom and shares no code with the package.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def sealed_batch(base_timestamp: int, count: int, payload: bytes) -> bytes:
     )
 
 
-def test_the_walks_say_of_3000_changed_batches_what_javas_rules_say(walker):
+def test_record_walks_of_changed_batches_agree_with_java_rules(walker):
     outcomes = [0, 0]
     for base, count, payload in mutants(3000, 11):
         found = told_by_the_oracle(sealed_batch(base, count, payload))
@@ -169,7 +169,7 @@ def test_the_walks_say_of_3000_changed_batches_what_javas_rules_say(walker):
     assert min(outcomes) > 500
 
 
-def test_coordinators_take_of_2000_changed_batches_what_javas_rules_take():
+def test_coordinator_reads_changed_batches_as_java_rules_do():
     for base, count, payload in mutants(2000, 12):
         data = sealed_batch(base, count, payload)
         found = told_by_the_oracle(data)
@@ -179,7 +179,7 @@ def test_coordinators_take_of_2000_changed_batches_what_javas_rules_take():
             assert read.records == [(record.key, record.value) for record in found.records if record.key is not None]
 
 
-def test_reader_cleaner_and_check_take_of_300_changed_batches_what_javas_rules_take(tmp_path: Path):
+def test_reader_cleaner_and_check_accept_changed_batches_as_java_rules_do(tmp_path: Path):
     for place, (base, count, payload) in enumerate(mutants(300, 13)):
         data = sealed_batch(base, count, payload)
         found = told_by_the_oracle(data)

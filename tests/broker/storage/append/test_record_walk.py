@@ -32,14 +32,14 @@ records = st.lists(
 
 @pytest.fixture(params=["plain", "compiled"])
 def walk(request, monkeypatch):
-    """Both walks on batches of any size."""
+    """Run the test with the compiled and with the Python record walk, on batches of any size."""
     kernel_loading.load_kernel()
     monkeypatch.setattr(record_walk, "PLAIN_RECORDS", 10**9 if request.param == "plain" else -1)
     return walk_records
 
 
 def both(data, count, base=BASE):
-    """What each of the walks says: facts, or the error's text."""
+    """Return the result of each walk: the facts, or the text of its error."""
     kernel_loading.load_kernel()
     answers = []
     for limit in (10**9, -1):
@@ -53,7 +53,7 @@ def both(data, count, base=BASE):
     return answers
 
 
-def test_the_facts_of_a_batch(walk):
+def test_record_walk_returns_the_facts_of_a_batch(walk):
     rows = [
         V2Record(0, BASE + 5, b"k", b"v"),
         V2Record(1, BASE - 7, None, b"v"),
@@ -70,7 +70,7 @@ def test_walk_of_records_without_timestamps_has_an_empty_range_of_timestamps(wal
     assert facts.smallest_timestamp > facts.largest_timestamp
 
 
-def test_offset_deltas_that_are_not_counted_up_are_told(walk):
+def test_record_walk_reports_offset_deltas_that_are_not_consecutive(walk):
     assert not walk(memoryview(encoded([V2Record(0, BASE), V2Record(2, BASE)], 0, BASE)), 2, BASE).in_sequence
 
 
@@ -89,14 +89,14 @@ def test_offset_deltas_that_are_not_counted_up_are_told(walk):
         (bytes(60), 2**31 - 1, "0 of 2147483647 are whole"),
     ],
 )
-def test_records_that_lie_are_refused(walk, data, count, text):
+def test_record_walk_refuses_malformed_records(walk, data, count, text):
     with pytest.raises(CorruptBatch, match=text):
         walk(memoryview(data), count, BASE)
 
 
 @settings(max_examples=examples(150))
 @given(rows=records, cut=st.integers(0, 400), count_off=st.integers(-1, 1), flip=st.integers(0, 4000))
-def test_both_walks_say_the_same_of_good_and_bad_bytes(rows, cut, count_off, flip):
+def test_compiled_and_python_record_walk_agree_on_any_bytes(rows, cut, count_off, flip):
     data = bytearray(encoded(rows, 0, BASE))
     if flip < 8 * len(data):
         data[flip // 8] ^= 1 << flip % 8
@@ -108,7 +108,7 @@ def test_both_walks_say_the_same_of_good_and_bad_bytes(rows, cut, count_off, fli
 
 @pytest.mark.parametrize("plain", [True, False])
 @given(rows=records, wanted=st.integers(BASE - 1100, BASE + 1100), lowest=st.integers(0, 300))
-def test_find_timestamp_gives_the_first_record_that_is_late_enough(plain, rows, wanted, lowest):
+def test_find_timestamp_returns_the_first_record_at_or_after_the_timestamp(plain, rows, wanted, lowest):
     expected = next(
         ((row.timestamp, row.offset) for row in rows if row.timestamp >= wanted and row.offset >= lowest), None
     )
@@ -121,7 +121,7 @@ def test_find_timestamp_gives_the_first_record_that_is_late_enough(plain, rows, 
     assert found == expected
 
 
-def test_small_batches_are_taken_without_numba():
+def test_small_batch_is_validated_without_numba():
     code = (
         "import sys\n"
         "from tests.broker.storage.helpers.stored_logs import validated\n"
@@ -136,8 +136,8 @@ def test_small_batches_are_taken_without_numba():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_compiled_walk_is_loaded_without_the_compiler():
-    """What only compiling needs of Numba is 70 modules, 0.4 s in which others wait for the interpreter, and 15 MB."""
+def test_compiled_record_walk_is_loaded_without_the_numba_compiler():
+    """The compiler part of Numba takes memory, and its import would block the interpreter for other requests."""
     code = (
         "import sys\n"
         "from kafkalog_broker.storage.append.kernel_loading import load_kernel\n"
@@ -149,7 +149,7 @@ def test_the_compiled_walk_is_loaded_without_the_compiler():
     assert done.stdout == "False\n"
 
 
-def test_llvm_is_loaded_as_the_library_that_llvmlite_uses():
+def test_llvm_is_loaded_from_the_library_of_llvmlite():
     code = (
         "import sys\n"
         "from kafkalog_broker.storage.append.kernel_loading import load_llvm\n"

@@ -1,4 +1,4 @@
-"""Tombstones, empty batches and transaction markers: how long compaction keeps what only says that something ended."""
+"""How long compaction keeps tombstones, empty batches and transaction markers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, read_all, reopened
 HORIZON = 0x40
 
 
-def test_the_last_batch_of_a_round_stays_empty_so_that_offsets_go_on(tmp_path):
+def test_cleaner_keeps_the_last_batch_of_a_round_empty_to_keep_its_offsets(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     append(log, (None, b"1"), (None, b"2"))
@@ -30,7 +30,7 @@ def test_the_last_batch_of_a_round_stays_empty_so_that_offsets_go_on(tmp_path):
     assert read_all(log, 1)[:8] == (1).to_bytes(8, "big")
 
 
-def test_the_last_batch_of_a_known_producer_stays_empty_until_it_is_forgotten(tmp_path):
+def test_cleaner_keeps_the_last_batch_of_a_producer_empty_until_the_producer_expires(tmp_path):
     log = compacted_log(tmp_path)
     producer = {"producer_id": 5, "producer_epoch": 1}
     append(log, (b"a", b"1"), base_sequence=0, **producer)
@@ -47,7 +47,7 @@ def test_the_last_batch_of_a_known_producer_stays_empty_until_it_is_forgotten(tm
     assert [found.base_offset for found in batches_of(log)] == [3, 5]
 
 
-def test_a_producer_goes_on_with_its_sequence_after_compaction_and_recovery(tmp_path):
+def test_producer_continues_its_sequence_after_compaction_and_recovery(tmp_path):
     log = compacted_log(tmp_path)
     producer = {"producer_id": 5, "producer_epoch": 1}
     append(log, (b"a", b"1"), (b"b", b"1"), base_sequence=0, **producer)
@@ -65,7 +65,7 @@ def tombstones(log):
     return [(offset, key) for offset, key, value in records_of(log) if value is None]
 
 
-def test_a_tombstone_gets_a_horizon_and_goes_when_that_is_reached(tmp_path):
+def test_tombstone_gets_a_delete_horizon_and_is_removed_when_it_is_reached(tmp_path):
     log = compacted_log(tmp_path, delete_retention_ms=1000)
     append(log, (b"a", b"1"), (b"b", b"1"))
     append(log, (b"a", None), timestamp=NOW + 5)
@@ -84,7 +84,7 @@ def test_a_tombstone_gets_a_horizon_and_goes_when_that_is_reached(tmp_path):
     assert tombstones(log) == []
 
 
-def test_delete_retention_of_zero_takes_a_tombstone_with_the_second_cleaning(tmp_path):
+def test_tombstone_with_delete_retention_0_is_removed_by_the_second_cleaning(tmp_path):
     log = compacted_log(tmp_path, delete_retention_ms=0)
     append(log, (b"a", None))
     append(log, (b"z", b"1"))
@@ -95,7 +95,7 @@ def test_delete_retention_of_zero_takes_a_tombstone_with_the_second_cleaning(tmp
     assert tombstones(log) == []
 
 
-def test_a_tombstone_that_is_superseded_goes_at_once(tmp_path):
+def test_superseded_tombstone_is_removed_by_the_first_cleaning(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", None), (b"a", b"1"))
     clean(log)
@@ -103,7 +103,7 @@ def test_a_tombstone_that_is_superseded_goes_at_once(tmp_path):
     assert not batches_of(log)[0].attributes & HORIZON
 
 
-def test_records_of_an_aborted_transaction_go_at_once_its_marker_and_index_entry_stay_for_a_round(tmp_path):
+def test_cleaner_removes_aborted_records_one_round_before_their_marker_and_index_entry(tmp_path):
     log = compacted_log(tmp_path, delete_retention_ms=1000)
     append(log, (b"a", b"1"))
     append_transactional(log, 7, 0, (b"a", b"2"), (b"b", b"2"))
@@ -128,7 +128,7 @@ def test_records_of_an_aborted_transaction_go_at_once_its_marker_and_index_entry
     assert [found.base_offset for found in batches_of(log)] == [0, 4, 5, 6, 7, 8]
 
 
-def test_a_commit_marker_stays_as_long_as_a_record_of_its_transaction(tmp_path):
+def test_commit_marker_is_kept_while_its_transaction_has_a_record(tmp_path):
     log = compacted_log(tmp_path, delete_retention_ms=0)
     append_transactional(log, 7, 0, (b"a", b"1"))
     end_transaction(log, 7, ControlType.COMMIT)
@@ -143,7 +143,7 @@ def test_a_commit_marker_stays_as_long_as_a_record_of_its_transaction(tmp_path):
     assert [offset for offset, _, _ in records_of(log)] == [0, 6]
 
 
-def test_a_transaction_whose_marker_lies_behind_what_is_cleaned_is_known_as_aborted(tmp_path):
+def test_cleaner_removes_aborted_records_whose_marker_is_beyond_the_cleaned_segments(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     append_transactional(log, 7, 0, (b"a", b"2"))
@@ -156,7 +156,7 @@ def test_a_transaction_whose_marker_lies_behind_what_is_cleaned_is_known_as_abor
     assert [one[:2] for one in log.aborted_transactions(0, 4)] == [(7, 1)]
 
 
-def test_the_transaction_index_of_a_merged_segment_has_the_entries_of_all(tmp_path):
+def test_transaction_index_of_a_merged_segment_has_the_entries_of_all_its_sources(tmp_path):
     log = compacted_log(tmp_path, segment_bytes=1 << 20)
     for producer in (7, 8):
         append_transactional(log, producer, 0, (b"a", b"2"))
@@ -171,8 +171,8 @@ def test_the_transaction_index_of_a_merged_segment_has_the_entries_of_all(tmp_pa
     assert [one[:2] for one in reopened(tmp_path).aborted_transactions(0, 6)] == [(7, 0), (8, 3)]
 
 
-def test_tombstones_may_be_kept_for_ever(tmp_path):
-    """delete.retention.ms may be 2^63-1; a time beyond int64 is never."""
+def test_tombstone_with_the_maximum_delete_retention_is_kept(tmp_path):
+    """With delete.retention.ms=2^63-1 the delete horizon exceeds int64, so it is limited to the maximum."""
     log = compacted_log(tmp_path, delete_retention_ms=2**63 - 1)
     append(log, (b"a", b"1"), (b"a", None))
     append(log, (b"b", b"1"))

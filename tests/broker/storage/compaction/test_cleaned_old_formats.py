@@ -34,7 +34,7 @@ def legacy_segments(source: Path, target: Path, bases: list[int], end: int) -> l
     ]
 
 
-def test_messages_v1_are_cleaned_as_kafka_2_8_cleaned_them(tmp_path, golden_legacy):
+def test_cleaned_v1_messages_equal_those_of_kafka_2_8(tmp_path, golden_legacy):
     source = golden_legacy / "v1-compacted-0"
     segments = legacy_segments(source, tmp_path / "p", [0, 1200, 1620, 1800], 1805)
     swapped = []
@@ -106,7 +106,7 @@ def old_records(first: int, *pairs: tuple[bytes | None, bytes | None]) -> list[L
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_keep_format_codec_offsets_and_timestamps(magic, codec, tmp_path):
+def test_cleaned_legacy_messages_keep_format_codec_offsets_and_timestamps(magic, codec, tmp_path):
     def written(records):
         return wrapper(magic, codec, records) if codec else message_set(magic, records)
 
@@ -127,14 +127,14 @@ def test_messages_keep_format_codec_offsets_and_timestamps(magic, codec, tmp_pat
                                                         NOW + 8 if magic else -1]  # fmt: skip
 
 
-def test_append_time_of_a_wrapper_stays(tmp_path):
+def test_cleaned_wrapper_keeps_its_log_append_time(tmp_path):
     data = wrapper(1, 1, old_records(0, (b"a", b"1"), (b"a", b"2")), log_append_time=NOW + 77)
     (((found),),) = cleaned_old(made_by_old_clients(tmp_path, {0: data}, 2))
     assert [(r.offset, r.timestamp, r.timestamp_type) for r in found.records] == [(1, NOW + 77, 1)]
     assert found.max_timestamp == NOW + 77
 
 
-def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(tmp_path):
+def test_legacy_tombstone_is_removed_by_the_age_of_its_segment(tmp_path):
     data = {base: message_set(1, old_records(base, (b"k%d" % base, None), (b"v%d" % base, b"1"))) for base in (0, 2, 4)}
     segments = made_by_old_clients(tmp_path, data, 6)
     for segment, age in zip(segments, (5000, 1000, 0, 0), strict=True):
@@ -145,7 +145,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(tmp_path):
     assert [r.offset for one in found for r in one.records] == [1, 2, 3, 4, 5]
 
 
-def test_a_damaged_wrapper_is_found_before_anything_is_written(tmp_path):
+def test_damaged_wrapper_aborts_the_cleaning_before_any_file_is_written(tmp_path):
     inner = message_set(1, old_records(0, (b"a", b"1")))
     bad = message(1, 0, None, gzip.compress(inner[:-3]), NOW, attributes=1)
     with pytest.raises(CorruptBatch) as caught:

@@ -11,7 +11,7 @@ def aborted(producer_id, first, last):
     return AbortedTransaction(producer_id, first, last, last + 1)
 
 
-def test_records_go_when_their_transaction_was_aborted():
+def test_records_of_an_aborted_transaction_may_be_dropped():
     passed = CleanedTransactions([aborted(1, 10, 20)])
     assert not passed.may_drop_records(1, 5)
     assert not passed.may_drop_marker(1, 6, COMMIT)
@@ -24,18 +24,18 @@ def test_records_go_when_their_transaction_was_aborted():
     assert not passed.may_drop_records(1, 21)
 
 
-def test_a_marker_goes_when_no_batch_of_its_transaction_was_met():
+def test_marker_without_a_remaining_batch_of_its_transaction_may_be_dropped():
     passed = CleanedTransactions([aborted(1, 10, 20)])
     assert passed.may_drop_marker(2, 15, COMMIT)
     assert passed.may_drop_marker(1, 20, ABORT)
     assert passed.take_retained() == []
 
 
-def test_a_marker_that_was_emptied_may_go():
+def test_emptied_marker_batch_may_be_dropped():
     assert CleanedTransactions([]).may_drop_marker(1, 20, None)
 
 
-def test_a_transaction_that_begins_before_what_is_passed_is_known():
+def test_records_of_an_aborted_transaction_that_began_earlier_may_be_dropped():
     passed = CleanedTransactions([aborted(1, 10, 60), aborted(1, 70, 80)])
     assert passed.may_drop_records(1, 50)
     assert not passed.may_drop_marker(1, 60, ABORT)
@@ -46,7 +46,7 @@ def test_a_transaction_that_begins_before_what_is_passed_is_known():
     assert passed.take_retained() == [aborted(1, 10, 60), aborted(1, 70, 80)]
 
 
-def test_an_entry_that_two_segments_name_counts_once():
+def test_aborted_transaction_in_two_transaction_indexes_counts_once():
     passed = CleanedTransactions([aborted(1, 10, 20), aborted(1, 10, 20)])
     assert passed.may_drop_records(1, 10)
     assert not passed.may_drop_marker(1, 20, ABORT)

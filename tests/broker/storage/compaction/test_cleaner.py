@@ -1,4 +1,4 @@
-"""Which records compaction keeps, and where they lie afterwards."""
+"""Records that compaction keeps, and the segments that it writes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, read_all, sent
 from tests.log.helpers.batch_builder import CODECS
 
 
-def test_the_latest_record_of_each_key_stays_with_its_offset(tmp_path):
+def test_cleaner_keeps_the_latest_record_of_each_key_with_its_offset(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     append(log, (b"c", b"1"), (b"b", b"2"))
@@ -42,14 +42,14 @@ def test_the_latest_record_of_each_key_stays_with_its_offset(tmp_path):
     assert statistics.bytes_written == log.segments[0].size
 
 
-def test_keys_that_are_empty_are_keys(tmp_path):
+def test_cleaner_treats_an_empty_key_as_a_key(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"", b"1"), (b"", b"2"), (b"\0", b"3"))
     clean(log)
     assert records_of(log) == [(1, b"", b"2"), (2, b"\0", b"3")]
 
 
-def test_records_without_a_key_go(tmp_path):
+def test_cleaner_removes_records_without_a_key(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (None, b"1"), (b"a", b"1"), (None, None))
     append(log, (None, b"2"))
@@ -58,7 +58,7 @@ def test_records_without_a_key_go(tmp_path):
     assert records_of(log) == [(1, b"a", b"1"), (4, b"z", b"1")]
 
 
-def test_the_active_segment_is_not_touched_and_its_keys_do_not_count(tmp_path):
+def test_cleaner_ignores_the_active_segment_and_its_keys(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     log.local.roll(NOW)
@@ -71,7 +71,7 @@ def test_the_active_segment_is_not_touched_and_its_keys_do_not_count(tmp_path):
     assert read_all(log).endswith(before)
 
 
-def test_nothing_at_or_above_the_last_stable_offset_is_cleaned(tmp_path):
+def test_cleaner_stops_at_the_last_stable_offset(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     log.local.roll(NOW)
@@ -86,7 +86,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_cleaned(tmp_path):
     assert [value for _, _, value in records_of(log) if value] == [b"3"]
 
 
-def test_records_are_matched_against_the_clean_part_too(tmp_path):
+def test_cleaner_removes_superseded_records_from_the_clean_part(tmp_path):
     log = compacted_log(tmp_path, segment_bytes=300)
     append(log, (b"a", b"1"), (b"b", b"1"))
     end, _, _ = clean(log)
@@ -96,7 +96,7 @@ def test_records_are_matched_against_the_clean_part_too(tmp_path):
     assert records_of(log) == [(1, b"b", b"1"), (2, b"a", b"2")]
 
 
-def test_what_stays_whole_is_copied_byte_for_byte(tmp_path):
+def test_cleaner_copies_a_batch_without_removed_records_byte_for_byte(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     append(log, (b"c", b"1"))
@@ -107,7 +107,7 @@ def test_what_stays_whole_is_copied_byte_for_byte(tmp_path):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_batches_keep_their_codec_offsets_sequence_and_producer(codec, tmp_path):
+def test_cleaned_batch_keeps_its_codec_offsets_sequence_and_producer(codec, tmp_path):
     log = compacted_log(tmp_path)
     records = [(b"key %d" % (i % 40), b"value %d " % i * 5) for i in range(100)]
     fields = {"codec": CODECS[codec], "producer_id": 9, "producer_epoch": 3, "base_sequence": 17}
@@ -122,7 +122,7 @@ def test_batches_keep_their_codec_offsets_sequence_and_producer(codec, tmp_path)
     assert (found.base_timestamp, found.max_timestamp) == (NOW + 60, NOW + 99)
 
 
-def test_the_max_timestamp_is_that_of_the_records_that_stay(tmp_path):
+def test_cleaned_batch_has_the_max_timestamp_of_its_remaining_records(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"), timestamp=NOW + 1000)
     append(log, (b"b", b"2"), timestamp=NOW)
@@ -132,7 +132,7 @@ def test_the_max_timestamp_is_that_of_the_records_that_stay(tmp_path):
     assert log.segments[0].max_timestamp == (NOW + 1000, 1)
 
 
-def test_append_time_stays_the_timestamp_of_all_records(tmp_path):
+def test_cleaned_batch_keeps_its_log_append_time(tmp_path):
     log = compacted_log(tmp_path, message_timestamp_type="LogAppendTime")
     for at in range(3):
         validated = validate_batch(sent(4, key=b"k", timestamp=5), log.config, NOW + at)
@@ -142,7 +142,7 @@ def test_append_time_stays_the_timestamp_of_all_records(tmp_path):
     assert [(r.offset, r.timestamp, r.timestamp_type) for r in found.records] == [(11, NOW + 2, 1)]
 
 
-def test_a_map_that_is_too_small_ends_the_round_early_and_loses_nothing(tmp_path):
+def test_cleaner_with_a_full_offset_map_ends_the_round_early_and_loses_no_record(tmp_path):
     log = compacted_log(tmp_path, segment_bytes=400)
     for turn in range(4):
         for key in range(10):
@@ -159,7 +159,7 @@ def test_a_map_that_is_too_small_ends_the_round_early_and_loses_nothing(tmp_path
     assert latest == {b"key %d" % key: b"3" for key in range(10)}
 
 
-def test_a_map_without_room_for_a_key_says_which_property_to_raise(tmp_path):
+def test_cleaner_with_a_dedupe_buffer_too_small_for_one_key_names_the_property(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     with pytest.raises(ValueError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
@@ -167,7 +167,7 @@ def test_a_map_without_room_for_a_key_says_which_property_to_raise(tmp_path):
     assert transient_files(log.directory) == []
 
 
-def test_neighbours_are_merged_up_to_segment_bytes_and_index_as_if_written_at_once(tmp_path):
+def test_cleaner_merges_segments_up_to_segment_bytes_with_correct_indexes(tmp_path):
     log = compacted_log(tmp_path, segment_bytes=4000, index_interval_bytes=200)
     chance = np.random.default_rng(1)
     for turn in range(300):
@@ -182,7 +182,7 @@ def test_neighbours_are_merged_up_to_segment_bytes_and_index_as_if_written_at_on
         copy = tmp_path / "copy"
         copy.mkdir(exist_ok=True)
         shutil.copy(segment.log_path, copy)
-        recover_segment(copy, segment.base_offset, 200, may_cut=False)
+        recover_segment(copy, segment.base_offset, 200, may_truncate=False)
         for suffix, data in made.items():
             assert (copy / Path(segment.path(suffix)).name).read_bytes() == data
     assert os.stat(log.segments[-2].log_path).st_mtime_ns in mtimes
@@ -210,10 +210,10 @@ def test_cleaner_whose_output_overflows_a_segment_continues_in_a_new_one(tmp_pat
     assert all(segment.base_offset <= last < segment.next_offset for last, segment in indexed)
     assert transient_files(log.directory) == []
     for segment in cleaned:
-        assert recover_segment(log.directory, segment.base_offset, may_cut=False).damage is None
+        assert recover_segment(log.directory, segment.base_offset, may_truncate=False).damage is None
 
 
-def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
+def test_replaced_segments_and_their_snapshots_are_renamed_to_deleted(tmp_path):
     log = compacted_log(tmp_path)
     for turn in range(3):
         append(log, (b"a", b"%d" % turn))
@@ -232,7 +232,7 @@ def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
     assert sorted(path.name for path in log.directory.glob("*.snapshot")) == [f"{3:020d}.snapshot"]
 
 
-def test_a_batch_larger_than_the_read_buffer_is_cleaned(tmp_path):
+def test_cleaner_cleans_a_batch_larger_than_the_read_buffer(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"x" * 300_000), (b"b", b"y"))
     append(log, (b"a", b"z" * 200_000))
@@ -243,7 +243,7 @@ def test_a_batch_larger_than_the_read_buffer_is_cleaned(tmp_path):
     ]
 
 
-def test_many_windows_give_what_one_gives(tmp_path):
+def test_cleaner_with_a_small_read_buffer_writes_the_same_bytes(tmp_path):
     chance = np.random.default_rng(2)
     history = [(b"k%d" % chance.integers(50), b"v" * int(chance.integers(0, 200))) for _ in range(600)]
     found = []

@@ -1,5 +1,7 @@
-"""Random histories, compacted again and again, with a kill at every step of it: what our loader makes of the directory,
-and what an offline reader sees in it at that moment, against a model that never forgets."""
+"""Random histories that are compacted repeatedly, with a kill at every step.
+
+The records after recovery, and those that an offline reader sees at the time of the kill, are compared with a model
+that keeps every record."""
 
 from __future__ import annotations
 
@@ -230,12 +232,12 @@ def run(seed: int, directory: Path, *, rounds: int, every: int = 1) -> int:
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_a_kill_at_any_step_of_a_cleaning_loses_no_latest_value(seed, tmp_path):
+def test_kill_at_any_step_of_a_cleaning_loses_no_latest_value(seed, tmp_path):
     assert run(seed, tmp_path, rounds=3, every=7) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_random_histories_survive_kills_at_every_step(seed, tmp_path):
+def test_kill_at_every_step_of_cleaning_a_random_history_loses_no_latest_value(seed, tmp_path):
     assert run(seed, tmp_path, rounds=6) > 100

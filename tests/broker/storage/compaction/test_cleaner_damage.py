@@ -1,4 +1,4 @@
-"""Compaction meets damage, an end that comes too early, and records that nobody can read."""
+"""Compaction of damaged and unreadable batches, and aborted cleanings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.log.helpers.batch_builder import CODECS, V2Record, batch, sealed, var
 
 
 @pytest.mark.parametrize("where", [30, 64, 70])
-def test_damage_leaves_the_log_as_it_was_and_says_where(where, tmp_path):
+def test_cleaner_at_a_damaged_batch_raises_its_position_and_leaves_the_log_unchanged(where, tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"a", b"2"))
     append(log, (b"a", b"3"))
@@ -43,7 +43,7 @@ def test_damage_leaves_the_log_as_it_was_and_says_where(where, tmp_path):
     assert contents(log.directory) == before
 
 
-def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
+def test_aborted_cleaning_leaves_no_file(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"a", b"2"))
     log.local.roll(NOW)
@@ -62,7 +62,7 @@ def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
     assert contents(log.directory) == before
 
 
-def test_segments_that_retention_has_taken_meanwhile_are_not_brought_back(tmp_path):
+def test_segments_deleted_by_retention_during_cleaning_are_not_restored(tmp_path):
     log = compacted_log(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=1)
     append(log, (b"a", b"1"), (b"a", b"2"))
     log.local.roll(NOW)
@@ -93,13 +93,13 @@ LENGTH_OF_SIX_BYTES = b"\x82\x80\x80\x80\x80\x00"  # 1, in more bytes than Java 
 
 
 def append_as_it_is(log, payload: bytes, count: int, codec: int) -> None:
-    """A batch that an earlier broker took."""
+    """Append a batch without validation, as an earlier broker may have accepted it."""
     made = batch(0, [V2Record(0, NOW)], last_offset=count - 1, count=count, payload=payload, codec=codec)
     log.append_batch(made, NOW)
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
-def test_a_length_below_minus_one_is_null_and_does_not_stop_compaction(codec, tmp_path):
+def test_cleaner_reads_a_value_length_below_minus_one_as_null(codec, tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     sent = batch(0, [V2Record(0, NOW)], payload=odd_record(0, b"a", b"", size=varint(-2)), codec=codec)
@@ -111,7 +111,7 @@ def test_a_length_below_minus_one_is_null_and_does_not_stop_compaction(codec, tm
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS.values()))
-def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(codec, tmp_path):
+def test_cleaner_keeps_an_unreadable_batch_and_compacts_the_others(codec, tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     append_as_it_is(log, odd_record(0, b"a", b"x") + odd_record(1, b"b", b"x", size=LENGTH_OF_SIX_BYTES), 2, codec)
@@ -128,7 +128,7 @@ def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(
     assert data[kept.position : kept.position + kept.size] in before
 
 
-def test_a_stored_batch_that_cannot_be_decompressed_stays_and_the_others_are_compacted(tmp_path):
+def test_cleaner_keeps_a_batch_that_cannot_be_decompressed_and_compacts_the_others(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     broken = bytearray(batch(0, [V2Record(0, NOW, b"a", b"x" * 50)], codec=CODECS["lz4"]))

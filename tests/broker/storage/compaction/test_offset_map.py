@@ -50,16 +50,16 @@ VECTORS = (
 
 
 @pytest.mark.parametrize("size", range(len(VECTORS)))
-def test_the_hash_is_siphash_2_4_with_128_bits(size):
+def test_offset_map_hash_is_siphash_2_4_with_128_bits(size):
     assert hash_of(made(hash_seed=SECRET), bytes(range(size))).hex() == VECTORS[size]
 
 
-def test_each_map_has_a_secret_of_its_own():
+def test_each_offset_map_has_its_own_hash_secret():
     assert hash_of(made(), b"key") != hash_of(made(), b"key")
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=200))
-def test_the_map_has_the_latest_offset_of_each_key(keys):
+def test_offset_map_has_the_latest_offset_of_each_key(keys):
     found = made(memory=ENTRY_SIZE * 230)
     assert add(found, *keys, first=70)
     for key in keys:
@@ -69,20 +69,20 @@ def test_the_map_has_the_latest_offset_of_each_key(keys):
     assert found.latest_offset == 70 + len(keys) - 1
 
 
-def test_records_without_a_key_and_below_the_first_offset_are_passed_over():
+def test_offset_map_skips_records_without_a_key_and_below_the_first_offset():
     found = made()
     assert add(found, b"a", None, b"b", b"a", first=10, from_offset=11)
     assert (latest_of(found, b"a"), latest_of(found, b"b"), len(found)) == (13, 12, 2)
 
 
-def test_a_full_map_takes_no_key_and_says_how_far_it_came():
+def test_full_offset_map_refuses_a_new_key_and_keeps_the_last_added_offset():
     found = made(memory=ENTRY_SIZE * 10, load_factor=0.5)
     assert add(found, b"0", b"1", b"2", b"3")
     assert not add(found, b"4", b"0", b"5", first=4)
     assert (len(found), found.latest_offset, latest_of(found, b"0"), latest_of(found, b"4")) == (5, 4, 0, 4)
 
 
-def test_batches_whose_records_do_not_count_move_the_latest_offset():
+def test_batch_without_records_advances_the_latest_offset_of_the_map():
     found = made()
     units = np.array([[5, 9, 0]], np.int64)
     none = np.array([0])
@@ -92,19 +92,19 @@ def test_batches_whose_records_do_not_count_move_the_latest_offset():
     assert found.latest_offset == 20
 
 
-def test_the_table_is_no_larger_than_its_memory_nor_than_the_offsets_need():
+def test_offset_map_size_is_limited_by_memory_and_by_the_number_of_offsets():
     assert len(made(memory=1 << 27, offsets=100).table) <= 113
     assert len(made(memory=ENTRY_SIZE * 50, offsets=10**9).table) == 50
 
 
-def test_as_many_keys_as_offsets_always_fit():
+def test_offset_map_has_room_for_one_key_per_offset():
     for offsets in range(1, 60):
         found = made(memory=1 << 20, offsets=offsets)
         assert add(found, *(b"%d" % i for i in range(offsets)))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_messages_of_old_formats_are_taken_in(magic):
+def test_offset_map_adds_the_keys_of_legacy_messages(magic):
     found = made()
     data = message_set(magic, [LegacyRecord(i, key, b"v") for i, key in enumerate((b"a", None, b"b", b"a"))])
     assert found.add_messages(payload(data), find_messages_in(payload(data), 0, len(data), magic, 100, 101))
@@ -112,7 +112,7 @@ def test_messages_of_old_formats_are_taken_in(magic):
 
 
 @pytest.mark.parametrize("cut", [1, 5, 9])
-def test_a_batch_whose_records_end_early_adds_no_key_and_is_passed(cut):
+def test_truncated_batch_adds_no_key_and_advances_the_latest_offset(cut):
     data = records(b"a", b"b")[:-cut]
     units = np.array([[0, 1, 2]], np.int64)
     found = made()
@@ -120,6 +120,6 @@ def test_a_batch_whose_records_end_early_adds_no_key_and_is_passed(cut):
     assert (len(found), found.latest_offset) == (0, 1)
 
 
-def test_a_map_for_no_key_is_refused():
+def test_offset_map_without_room_for_a_key_is_refused():
     with pytest.raises(ValueError, match=r"log\.cleaner\.io\.buffer\.load\.factor"):
         made(memory=ENTRY_SIZE, load_factor=0.9)

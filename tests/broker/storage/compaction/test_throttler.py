@@ -19,7 +19,7 @@ def throttler(time, rate):
     return Throttler(rate, wait=time.sleep, monotonic=lambda: time.now)
 
 
-def test_what_was_too_fast_is_slept_off():
+def test_throttler_above_its_rate_sleeps_for_the_excess():
     time = Time()
     limited = throttler(time, 1000)
     for _ in range(10):
@@ -28,7 +28,7 @@ def test_what_was_too_fast_is_slept_off():
     assert sum(time.slept) + 1.0 == 2.0  # 2,000 bytes take two seconds
 
 
-def test_what_is_slow_enough_is_not_held_up():
+def test_throttler_below_its_rate_does_not_sleep():
     time = Time()
     limited = throttler(time, 1000)
     for _ in range(10):
@@ -37,7 +37,7 @@ def test_what_is_slow_enough_is_not_held_up():
     assert time.slept == []
 
 
-def test_another_rate_holds_from_then_on():
+def test_throttler_with_a_changed_rate_applies_it_from_then_on():
     time = Time()
     limited = throttler(time, math.inf)
     time.now = 1.0

@@ -1,4 +1,4 @@
-"""One log and a cleaner for it without threads; and what a log's segments hold, by the plain decoder."""
+"""One log, a cleaner for it without threads, and the contents of its segments read by the plain decoder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def replace_segments(log: Log, old: Sequence[LogSegment], cleaned: Sequence[Clea
 
 
 def request(log: Log, now_ms=NOW, first_dirty: int | None = None) -> CleaningRequest:
-    """What of a log can be cleaned now."""
+    """Return the cleaning request for the cleanable part of a log."""
     segments = log.segments
     facts = LogFacts(segments, log.log_start_offset, log.log_end_offset, log.last_stable_offset, first_dirty)
     part = cleanable(facts, log.config, now_ms)

@@ -1,4 +1,4 @@
-"""A leader's log with a history of its own, and logs that follow it without a network between them."""
+"""A leader log with a random history, and follower logs that copy it without a network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 class Leader:
-    """A log that is written to at random: plain batches, idempotent producers, transactions, new leader epochs."""
+    """A log with random plain batches, idempotent producers, transactions and new leader epochs."""
 
     def __init__(self, directory: Path, chance: random.Random, epoch: int = 0) -> None:
         self.log = new_log(directory, **SMALL)
@@ -102,7 +102,7 @@ def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
 
 
 def assert_lookups_agree(log: Log, other: Log) -> None:
-    """Searches by time find the same, whatever the indexes of the two logs are."""
+    """Assert that timestamp lookups in both logs agree, even with different indexes."""
     for timestamp in range(NOW, NOW + 10**6, 50_000):
         assert log.offset_for_timestamp(timestamp) == other.offset_for_timestamp(timestamp)
     assert log.max_timestamp_offset() == other.max_timestamp_offset()
@@ -113,7 +113,7 @@ def assert_lookups_agree(log: Log, other: Log) -> None:
 
 @contextmanager
 def before_each_change(step: Callable[[], None]) -> Iterator[None]:
-    """`step` is called before each change that the process makes to files."""
+    """Call `step` before each change that the process makes to files."""
     patches = []
     inside = False
     for name in ("pwrite", "ftruncate", "truncate", "rename", "unlink", "replace"):

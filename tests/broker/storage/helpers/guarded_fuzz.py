@@ -53,7 +53,7 @@ FILES = 8
 
 
 def both_walks(payload: np.ndarray, count: int) -> None:
-    """The compiled walk and look-up against the plain ones, on the same guarded bytes."""
+    """Compare the compiled walk and lookup with the Python ones on the same guarded bytes."""
     said = []
     for limit in (10**9, -1):
         record_walk.PLAIN_RECORDS = limit
@@ -93,7 +93,7 @@ def plain_end_of_records(data: bytes, count: int) -> int:
 
 
 def one_payload(data: bytes, count: int) -> None:
-    """The kernels that look at the uncompressed records of one batch."""
+    """Run the kernels that read the uncompressed records of one batch."""
     for at_start in (False, True):
         payload = guarded_bytes(data, at_start=at_start)
         if 0 < count <= 1000:
@@ -119,7 +119,7 @@ def in_a_file(data: bytes, directory: Path) -> None:
 
 
 def cleaned(batches: list[bytes], directory: Path) -> None:
-    """Those that a producer may send, compacted."""
+    """Compact the batches that produce accepts."""
     log = compacted_log(directory)
     for data in batches:
         try:
@@ -131,7 +131,7 @@ def cleaned(batches: list[bytes], directory: Path) -> None:
 
 
 def main(seed: int, count: int, directory: Path) -> None:
-    """Look at `count` batches; prints how many."""
+    """Check `count` batches and print their number."""
     row_buffers.KEY_BYTES = row_buffers.VALUE_BYTES = row_buffers.HEADER_BYTES = 256  # they have to grow
     row_buffers.HEADERS = 4
     kernel_loading.load_kernel()

@@ -1,4 +1,4 @@
-"""Message sets v0 and v1 that lie, and batches that are converted for clients of their time, in guarded memory."""
+"""Malformed message sets v0 and v1, and batches converted for old clients, in guarded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
 
 def lying_set(draw: random.Random, magic: int) -> bytes:
-    """A set whose bytes were changed somewhere; CRCs are right where a message still has one."""
+    """Return a message set with changed bytes; every message that still has a CRC has a correct one."""
     records = [
         LegacyRecord(n, draw.choice((None, b"", b"key")), draw.choice((None, b"", b"value" * 9)), 1000 + n)
         for n in range(draw.choice((1, 2, 7)))

@@ -1,4 +1,4 @@
-"""A broker with remote storage over a directory that somebody else has changed: what it still serves."""
+"""A broker with remote storage over a manipulated directory, and checks of the partitions that it serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkalog_spark.format.names import (
     SHARE_STATE_TOPIC,
     TRANSACTION_TOPIC,
 )
-from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogEvent, encode_event
+from kafkalog_spark.log.tiered.remote_log_events import RemoteLogEvent, encode_event
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
@@ -54,7 +54,7 @@ class HostileBroker(BrokerInProcess):
         super().__init__(root / "data", properties(root / "tier", **others))
 
     def produce(self, topic: str, partition: int, value: bytes = b"v" * 300) -> str:
-        """The error code of one record."""
+        """Send one record and return its error code."""
         now = self.clock.now_ms()
         data = batch(0, [V2Record(0, now, b"k", value)], leader_epoch=-1)
         fields = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": [
@@ -133,7 +133,7 @@ def copy_of(made: Path, target: Path) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes | None]:
-    """Files and directories below a directory, by their paths."""
+    """Return the files and directories below a directory by path."""
     found: dict[str, bytes | None] = {}
     for path in sorted(root.rglob("*")):
         is_file = path.is_file() and not path.is_symlink()

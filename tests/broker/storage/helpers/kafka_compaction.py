@@ -1,4 +1,4 @@
-"""Partitions that a real Kafka compacted, compacted by ours: from its copy of before to its copy of after."""
+"""Compaction by this broker of partitions that a real Kafka compacted, starting from the same files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.transaction_index import load_transaction_index
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host
 from tests.broker.storage.helpers.stored_logs import log_config
 from tests.log.helpers import plain_decoder
@@ -22,7 +22,7 @@ DELETE_RETENTION_MS = 1_000
 
 
 def checkpoint(directory: Path, topic: str) -> int | None:
-    """What cleaner-offset-checkpoint says of partition 0 of `topic`."""
+    """Return the offset of partition 0 of `topic` in cleaner-offset-checkpoint."""
     path = directory / "cleaner-offset-checkpoint"
     lines = path.read_text().splitlines()[2:] if path.exists() else []
     return next((int(line.split()[2]) for line in lines if line.split()[0] == topic), None)
@@ -93,7 +93,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _batches(path: Path) -> list[tuple[object, ...]]:
-    """Everything but what depends on how well a codec packs: position, size, CRC."""
+    """Return the batches without the fields that depend on the compressed size: position, size and CRC."""
     return [
         (
             found.base_offset, found.last_offset, found.attributes, found.base_timestamp, found.max_timestamp,

@@ -1,4 +1,4 @@
-"""Logs made for the loader's tests, and how they are loaded."""
+"""Log directories for tests of the loader, and requests to load them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.log.helpers.batch_builder import TRANSACTIONAL, V2Record, batch
 
 
 def request(directory, **fields):
-    """To load it as after a crash, unless the fields say otherwise."""
+    """Return a request to load the directory as after a crash, with `fields` changed."""
     return LoadRequest(directory=directory, **{"clean": False, **fields})
 
 

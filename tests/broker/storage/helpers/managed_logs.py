@@ -1,4 +1,4 @@
-"""A log manager over directories, with a clock that stands still."""
+"""A log manager over log directories, with a manual clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HIGH = "replication-offset-checkpoint"
 
 @dataclass
 class Started:
-    """What one start of a broker makes."""
+    """The registry, logs and clock of one start of a broker."""
 
     dirs: LogDirectories
     topics: OneTopicRegistry
@@ -68,7 +68,7 @@ class Started:
         self.logs.tick(self.clock.advance(ms))
 
     def crash(self):
-        """What a killed process leaves: nothing flushed, closed or written; the lock is gone."""
+        """Release the lock without a flush, close or write, like a killed process."""
         self.dirs.close()
 
 
@@ -106,7 +106,7 @@ def content(broker: Started, topic="orders", partition=0):
 
 
 def refused(code, call, *args):
-    """What the BrokerError says with which the call fails; its code must be `code`."""
+    """Return the text of the BrokerError that the call raises; assert that its code is `code`."""
     with pytest.raises(BrokerError) as caught:
         call(*args)
     assert caught.value.code.name == code

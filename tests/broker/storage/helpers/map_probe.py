@@ -1,4 +1,4 @@
-"""What the cleaner's map of keys holds, asked key by key."""
+"""Lookups of single keys in the cleaner's offset map."""
 
 from __future__ import annotations
 

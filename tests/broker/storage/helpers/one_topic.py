@@ -1,4 +1,4 @@
-"""A topic registry that takes changes of one topic, and raises what is wrong with it."""
+"""A topic registry whose methods change one topic and raise its error."""
 
 from __future__ import annotations
 

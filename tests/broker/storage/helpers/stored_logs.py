@@ -1,4 +1,4 @@
-"""What tests of one partition's log start from: a configuration, batches as producers send them, an open log."""
+"""Configurations, producer batches and open logs for tests of one partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.loaded_log import create_log_files
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch
 from tests.log.helpers.batch_builder import V2Record, batch
 
@@ -71,7 +71,7 @@ def new_log(directory: Path, now_ms: int = NOW, *, options=None, **config) -> Lo
 
 
 def reopened(directory: Path, now_ms: int = NOW, *, clean=True, recovery_point=0, log_start_offset=0, **config) -> Log:
-    """What the loader makes of the directory."""
+    """Load the log in this directory."""
     made = log_config(**config)
     request = LoadRequest(
         directory=directory / "orders-0",
@@ -113,7 +113,7 @@ def producer(sequence, how_many=1, *, epoch=0, pid=7, **fields):
 
 
 def code_of(call, *arguments, **named):
-    """Of the BrokerError with which the call fails."""
+    """Return the code of the BrokerError that the call raises."""
     with pytest.raises(BrokerError) as caught:
         call(*arguments, **named)
     return caught.value.code

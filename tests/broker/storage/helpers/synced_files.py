@@ -1,4 +1,4 @@
-"""Which files and directories are fsynced, in which order, and where renames come between."""
+"""Records fsyncs of files and directories, and renames, in order."""
 
 from __future__ import annotations
 

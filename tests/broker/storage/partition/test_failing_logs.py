@@ -1,4 +1,4 @@
-"""Whatever one log raises is its own failure."""
+"""Exceptions in one log: they take only that log offline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.broker.storage.helpers.managed_logs import MARKER, content, killed, o
 
 
 @pytest.mark.parametrize("size", [4, 7, 8, 11, 12])
-def test_a_topic_whose_indexes_have_no_room_for_an_entry_is_served_also_after_a_crash(tmp_path, size):
+def test_log_with_an_index_size_below_one_entry_is_served_even_after_a_crash(tmp_path, size):
     """segment.index.bytes may be 4. Kafka cannot make such a log ("Invalid max index size")."""
     broker = started(tmp_path / "one")
     broker.create("orders", segment_index_bytes=size)
@@ -27,7 +27,7 @@ def test_a_topic_whose_indexes_have_no_room_for_an_entry_is_served_also_after_a_
     again.logs.shutdown()
 
 
-def test_an_index_size_may_shrink_below_an_entry_while_the_broker_runs(tmp_path):
+def test_segment_index_bytes_can_be_reduced_below_one_entry_at_runtime(tmp_path):
     broker = started(tmp_path)
     broker.create("orders")
     broker.append(size=5000)
@@ -83,7 +83,7 @@ def test_broker_starts_when_a_missing_partition_cannot_be_created(tmp_path, monk
     assert started(tmp_path).append().base_offset == 0
 
 
-def test_out_of_descriptors_fails_the_new_partition_but_not_the_directory(tmp_path, monkeypatch):
+def test_partition_creation_without_a_free_descriptor_fails_and_keeps_the_directory_online(tmp_path, monkeypatch):
     broker = started(tmp_path)
 
     def create(*_, **__):

@@ -1,4 +1,4 @@
-"""A log that follows another one: what it appends, refuses and knows of it; its bounds; where two logs part."""
+"""Follower logs: appends of fetched batches, their high watermark, and truncation after divergence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, Unsuppor
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.format.layout import ControlType, HeaderColumn
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.broker.storage.helpers.followed_logs import (
     SMALL,
@@ -53,9 +53,8 @@ def files(directory):
 
 
 @pytest.mark.parametrize("golden", LOGS, ids=str)
-def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
-    """Segment by segment, in answers of several sizes: .log and the three indexes byte for byte, gaps of compaction
-    too."""
+def test_follower_of_a_kafka_log_writes_the_same_files(golden, tmp_path):
+    """Compare .log and the three index files byte for byte, with fetch responses of several sizes and offset gaps."""
     config = log_config(index_interval_bytes=512 if golden.topic.startswith(DENSE) else 4096)
     start = int(golden.segments()[0].stem)
     log = create_log(
@@ -113,7 +112,7 @@ def test_follower_of_random_history_equals_its_leader(seed, tmp_path):
     assert sorted(again.producer_state.entries()) == sorted(leader.log.producer_state.entries())
 
 
-def test_gaps_of_compaction_are_kept(tmp_path):
+def test_follower_keeps_offset_gaps_left_by_compaction(tmp_path):
     log, follower = new_follower(tmp_path)
     batches = [records(3, 2, leader_epoch=0), records(20, leader_epoch=0), records(900, 3, leader_epoch=2)]
     follower.append(window(*batches), NOW)
@@ -137,8 +136,8 @@ def test_batch_below_log_end_offset_is_refused_and_changes_nothing(tmp_path):
     follower.append(window(records(10, leader_epoch=0)), NOW)
 
 
-def test_a_log_may_begin_with_the_batch_that_holds_its_log_start_offset(tmp_path):
-    """The leader's records were deleted up to the middle of a batch, which it sends whole."""
+def test_follower_accepts_a_first_batch_that_begins_below_the_log_start_offset(tmp_path):
+    """After DeleteRecords up to the middle of a batch, the leader still sends that batch whole."""
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(15)
     gone = follower.append(window(records(10, 10, leader_epoch=4), records(20, leader_epoch=4)), NOW)
@@ -147,7 +146,7 @@ def test_a_log_may_begin_with_the_batch_that_holds_its_log_start_offset(tmp_path
     assert log_bytes(log) == records(10, 10, leader_epoch=4) + records(20, leader_epoch=4)
 
 
-def test_the_last_batch_of_an_answer_may_be_cut():
+def test_follower_ignores_a_truncated_last_batch_of_a_fetch_response():
     whole, next_one = records(0, 3), records(3, 3)
     for left in range(len(next_one)):
         assert len(window(whole, next_one[:left]).table) == 1
@@ -158,7 +157,7 @@ def test_the_last_batch_of_an_answer_may_be_cut():
 
 @pytest.mark.parametrize("count", [3, 400], ids=["plain", "kernel"])
 @pytest.mark.parametrize("size", [300, 2000])
-def test_damage_is_found_before_anything_is_appended(count, size):
+def test_fetched_batches_with_damage_are_refused_with_the_position(count, size):
     batches = [records(i, size=size) for i in range(count)]
     good = b"".join(batches)
     at = len(b"".join(batches[:-1]))
@@ -179,7 +178,7 @@ def test_damage_is_found_before_anything_is_appended(count, size):
         window(short)
 
 
-def test_a_marker_that_cannot_be_read_is_refused(tmp_path):
+def test_follower_refuses_an_unreadable_transaction_marker(tmp_path):
     log, follower = new_follower(tmp_path)
     marker = control_batch(ControlType.ABORT, 0, NOW, producer_id=5, producer_epoch=0, coordinator_epoch=1).data
     damaged = bytearray(marker)
@@ -215,7 +214,7 @@ def test_follower_high_watermark_is_the_leaders_bounded_by_the_log_end(tmp_path)
     assert log.log_start_offset == 10  # so far, and no further than the high watermark
 
 
-def test_a_transaction_is_open_until_its_marker_is_below_the_high_watermark(tmp_path):
+def test_follower_transaction_is_open_until_its_marker_is_below_the_high_watermark(tmp_path):
     log, follower = new_follower(tmp_path)
     fields = {"attributes": layout.ATTRIBUTE_TRANSACTIONAL, "producer_epoch": 0, "producer_id": 5, "base_sequence": 0}
     marker = control_batch(ControlType.ABORT, 4, NOW, producer_id=5, producer_epoch=0, coordinator_epoch=1).data
@@ -255,8 +254,8 @@ def test_truncation_offset_of_diverged_logs(answer, end, why, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tmp_path):
-    """Two logs with a common beginning, each with epochs of its own afterwards; asked as OffsetForLeaderEpoch asks."""
+def test_follower_after_an_unclean_election_equals_the_new_leader(seed, tmp_path):
+    """Two logs share a prefix and then have different epochs; the follower queries OffsetForLeaderEpoch."""
     chance = random.Random(seed)
     old = Leader(tmp_path / "old", chance)
     old.write(40)

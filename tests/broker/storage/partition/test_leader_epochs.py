@@ -1,4 +1,4 @@
-"""Cases of LeaderEpochFileCacheTest."""
+"""Leader epoch cache of one log, with the cases of Kafka's LeaderEpochFileCacheTest."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_assigning_the_latest_epoch_again_writes_nothing(epochs, tmp_path):
     assert not (tmp_path / LEADER_EPOCH_CHECKPOINT).exists()
 
 
-def test_a_new_entry_takes_the_place_of_later_ones(epochs, tmp_path):
+def test_new_epoch_entry_replaces_later_entries(epochs, tmp_path):
     epochs.assign(8, 30)
     assert on_disk(epochs, tmp_path) == [(2, 10), (8, 30)]
 
@@ -59,24 +59,24 @@ def test_a_new_entry_takes_the_place_of_later_ones(epochs, tmp_path):
         (6, (4, 60)),
     ],
 )
-def test_the_end_offset_of_an_epoch_is_where_the_next_one_begins(epochs, epoch, answer):
+def test_end_offset_of_an_epoch_is_the_start_of_the_next_one(epochs, epoch, answer):
     assert epochs.end_offset_for(epoch, END) == answer
 
 
-def test_without_epochs_no_end_is_known(tmp_path):
+def test_end_offset_without_epochs_is_undefined(tmp_path):
     empty = LeaderEpochs.read(tmp_path)
     assert empty.end_offset_for(0, END) == (-1, -1)
     assert (empty.latest, empty.epoch_for_offset(5)) == (-1, -1)
 
 
-def test_the_epoch_of_an_offset(epochs):
+def test_epoch_for_offset_is_that_of_the_entry_covering_it(epochs):
     assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 29, 30, 59, 60, 1000)] == [-1, 2, 2, 4, 4, 7, 7]
 
 
 @pytest.mark.parametrize(
     ("end", "left"), [(61, 3), (60, 2), (31, 2), (30, 1), (10, 0)],
 )  # fmt: skip
-def test_a_shorter_log_drops_the_entries_that_begin_behind_its_end(epochs, tmp_path, end, left):
+def test_truncation_from_the_end_drops_epochs_that_begin_after_it(epochs, tmp_path, end, left):
     epochs.truncate_from_end(end)
     epochs.flush()
     assert on_disk(epochs, tmp_path) == [(2, 10), (4, 30), (7, 60)][:left]
@@ -93,13 +93,13 @@ def test_a_shorter_log_drops_the_entries_that_begin_behind_its_end(epochs, tmp_p
         (99, [(7, 99)]),
     ],
 )
-def test_a_later_log_start_moves_the_entry_that_covers_it(epochs, tmp_path, start, left):
+def test_truncation_from_the_start_moves_the_covering_epoch_entry(epochs, tmp_path, start, left):
     epochs.truncate_from_start(start)
     epochs.flush()
     assert on_disk(epochs, tmp_path) == left
 
 
-def test_a_truncation_leaves_the_file_alone_until_the_flush(epochs, tmp_path):
+def test_epoch_truncation_does_not_write_the_file_before_the_flush(epochs, tmp_path):
     """An unsynced file could be empty after a power cut: then the log would have no lineage at all."""
     before = (tmp_path / LEADER_EPOCH_CHECKPOINT).read_bytes()
     epochs.truncate_from_start(45)
@@ -110,7 +110,7 @@ def test_a_truncation_leaves_the_file_alone_until_the_flush(epochs, tmp_path):
     assert epochs.is_flushed
 
 
-def test_a_flush_that_fails_is_due_again(epochs, tmp_path, monkeypatch):
+def test_failed_epoch_flush_remains_due(epochs, tmp_path, monkeypatch):
     def refuse(fd):
         raise OSError(errno.EIO, "Input/output error")
 
@@ -124,7 +124,7 @@ def test_a_flush_that_fails_is_due_again(epochs, tmp_path, monkeypatch):
     assert on_disk(epochs, tmp_path) == [(4, 45), (7, 60)]
 
 
-def test_entries_out_of_order_are_dropped_on_reading(tmp_path):
+def test_epoch_entries_out_of_order_are_dropped_on_load(tmp_path):
     made = LeaderEpochs(tmp_path, [EpochEntry(1, 5), EpochEntry(3, 9), EpochEntry(2, 7)])
     assert made.entries == (EpochEntry(1, 5), EpochEntry(2, 7))
     made.clear()
@@ -144,8 +144,8 @@ def test_entries_out_of_order_are_dropped_on_reading(tmp_path):
         (20, 3, "unknown"),
     ],
 )
-def test_diverging_epoch_of_a_client_with_another_log(tmp_path, offset, last_epoch, expected):
-    """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
+def test_diverging_epoch_of_a_diverged_client_log_is_its_last_common_epoch(tmp_path, offset, last_epoch, expected):
+    """Matches Kafka's Partition.readRecords; tests/interop/test_diverging_epochs.py compares with a real Kafka."""
     log = new_log(tmp_path)
     data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
     Follower(log).append(parse_fetched_batches(memoryview(data)), NOW)

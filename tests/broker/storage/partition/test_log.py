@@ -1,4 +1,4 @@
-"""A log's own life: appends, transactions, fetches, leader epochs, subscribers, its end."""
+"""One log: appends, transactions, reads, leader epochs, subscribers and close."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.broker.storage.helpers.stored_logs import (
 from tests.log.helpers.batch_builder import TRANSACTIONAL
 
 
-def test_a_new_log_has_the_files_that_kafka_makes(log):
+def test_new_log_has_the_files_of_a_kafka_log(log):
     assert sorted(path.name for path in log.directory.iterdir()) == [
         "00000000000000000000.index",
         "00000000000000000000.log",
@@ -38,7 +38,7 @@ def test_a_new_log_has_the_files_that_kafka_makes(log):
     assert (log.leader_epoch, log.size_bytes) == (0, 0)
 
 
-def test_batches_get_the_next_offsets_and_the_leader_epoch(log):
+def test_append_assigns_the_next_offsets_and_the_leader_epoch(log):
     assert log.append(validated(3), NOW) == (0, 2, -1, 0, False)
     assert log.append(validated(2), NOW) == (3, 4, -1, 0, False)
     data = log_bytes(log)
@@ -51,14 +51,14 @@ def test_batches_get_the_next_offsets_and_the_leader_epoch(log):
     assert log.high_watermark == log.last_stable_offset == log.log_end_offset == 5
 
 
-def test_the_answer_tells_the_log_append_time(tmp_path):
+def test_append_returns_the_log_append_time(tmp_path):
     log = new_log(tmp_path, message_timestamp_type="LogAppendTime")
     batch = validate_batch(sent(2), log.config, NOW + 5)
     assert log.append(batch, NOW + 5).log_append_time_ms == NOW + 5
     log.discard()
 
 
-def test_a_batch_larger_than_a_segment_is_refused_and_changes_nothing(tmp_path):
+def test_append_of_a_batch_larger_than_a_segment_is_refused_and_changes_nothing(tmp_path):
     log = new_log(tmp_path, segment_bytes=500)
     assert code_of(log.append, validated(1, size=1000), NOW) == ErrorCode.record_list_too_large
     assert log.log_end_offset == 0
@@ -66,7 +66,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_changes_nothing(tmp_path):
     log.discard()
 
 
-def test_a_duplicate_gets_the_offsets_of_the_first_time_and_is_not_written(log):
+def test_append_of_a_duplicate_returns_the_first_offsets_and_writes_nothing(log):
     for sequence in range(0, 10, 2):
         log.append(producer(sequence, 2), NOW)
     before = log_bytes(log)
@@ -75,14 +75,14 @@ def test_a_duplicate_gets_the_offsets_of_the_first_time_and_is_not_written(log):
     assert (log_bytes(log), log.log_end_offset) == (before, 10)
 
 
-def test_a_refused_sequence_leaves_the_log_as_it_was(log):
+def test_append_with_an_out_of_order_sequence_leaves_the_log_unchanged(log):
     log.append(producer(0), NOW)
     assert code_of(log.append, producer(5), NOW) == ErrorCode.out_of_order_sequence_number
     assert log.log_end_offset == 1
     assert log.append(producer(1), NOW).base_offset == 1
 
 
-def test_duplicates_are_known_after_a_clean_restart(tmp_path):
+def test_duplicate_batch_is_detected_after_a_clean_restart(tmp_path):
     log = new_log(tmp_path)
     log.append(producer(0, 3), NOW)
     log.close()
@@ -92,7 +92,7 @@ def test_duplicates_are_known_after_a_clean_restart(tmp_path):
     again.discard()
 
 
-def test_records_of_the_broker_itself_are_appended_as_pairs_and_as_a_batch(log):
+def test_log_appends_internal_records_given_as_pairs_or_as_a_batch(log):
     assert append_records(log, [(b"k", b"v"), (b"k2", None), (None, b"")], NOW) == (0, 2, -1, 0, False)
     assert log.append_batch(sent(2), NOW).base_offset == 3
     from tests.log.helpers.plain_decoder import decode_records
@@ -102,7 +102,7 @@ def test_records_of_the_broker_itself_are_appended_as_pairs_and_as_a_batch(log):
     assert [offset for offset, _, _ in rows[3:]] == [3, 4]
 
 
-def test_the_last_stable_offset_waits_for_the_marker(log):
+def test_last_stable_offset_stays_at_an_open_transaction_until_its_marker(log):
     log.append(validated(2), NOW)
     log.append(producer(0, 2, attributes=TRANSACTIONAL), NOW)
     log.append(validated(1), NOW)
@@ -114,7 +114,7 @@ def test_the_last_stable_offset_waits_for_the_marker(log):
     assert [one[:2] for one in log.aborted_transactions(0, 2)] == []
 
 
-def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
+def test_open_and_aborted_transactions_are_restored_after_a_clean_restart(tmp_path):
     log = new_log(tmp_path)
     log.append(producer(0, attributes=TRANSACTIONAL), NOW)
     log.append_control(ControlType.ABORT, 7, 0, 0, NOW)
@@ -128,7 +128,7 @@ def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
     again.discard()
 
 
-def test_a_fetch_inside_a_batch_gets_the_whole_batch(log):
+def test_read_from_the_middle_of_a_batch_returns_the_whole_batch(log):
     log.append(validated(10), NOW)
     data = log_bytes(log)
     for offset in range(10):
@@ -146,7 +146,7 @@ def test_first_batch_above_max_bytes_is_returned_only_with_at_least_one(log):
     assert len(log.read_range(0, 2 * size, up_to=20, at_least_one=False).chunks[0]) == 2 * size
 
 
-def test_offsets_outside_of_the_log_are_out_of_range(log):
+def test_read_outside_the_log_is_offset_out_of_range(log):
     log.append(validated(10), NOW)
     assert log.read_range(10, 100, up_to=10, at_least_one=True).chunks == []
     assert code_of(log.read_range, 11, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
@@ -155,7 +155,7 @@ def test_offsets_outside_of_the_log_are_out_of_range(log):
     assert log.read_range(4, 1000, up_to=10, at_least_one=True).chunks
 
 
-def test_nothing_at_or_above_the_bound_is_read(log):
+def test_read_returns_no_batch_at_or_above_the_upper_bound(log):
     for _ in range(4):
         log.append(validated(5), NOW)
     data = log_bytes(log)
@@ -164,7 +164,7 @@ def test_nothing_at_or_above_the_bound_is_read(log):
     assert log.read_range(12, 1 << 20, up_to=10, at_least_one=True).chunks == []
 
 
-def test_subscribers_are_woken_by_appends_until_they_leave(log):
+def test_subscriber_is_called_by_appends_until_it_unsubscribes(log):
     woken = []
 
     def wake():
@@ -188,7 +188,7 @@ def test_closed_log_wakes_subscribers_and_raises_unknown_partition(log):
     assert code_of(log.read_range, 0, 1, up_to=2, at_least_one=True) == ErrorCode.unknown_topic_or_partition
 
 
-def test_a_clean_close_leaves_trimmed_indexes_and_a_snapshot_of_the_log_end(tmp_path):
+def test_clean_close_trims_indexes_and_writes_a_producer_snapshot_at_the_log_end(tmp_path):
     log = new_log(tmp_path)
     log.append(producer(0, 3), NOW)
     log.close()
@@ -200,7 +200,7 @@ def test_a_clean_close_leaves_trimmed_indexes_and_a_snapshot_of_the_log_end(tmp_
     assert log.recovery_point == 3
 
 
-def test_a_log_that_was_not_touched_is_closed_without_opening_its_segment(tmp_path):
+def test_close_of_an_unused_log_opens_no_segment(tmp_path):
     log = new_log(tmp_path)
     log.append(validated(3), NOW)
     log.close()
@@ -211,7 +211,7 @@ def test_a_log_that_was_not_touched_is_closed_without_opening_its_segment(tmp_pa
     again.close()
 
 
-def test_files_are_released_and_opened_again_by_the_next_append(log):
+def test_append_after_release_files_opens_the_files_again(log):
     log.append(validated(3, timestamp=NOW + 50), NOW)
     log.release_files()
     assert log.segments[-1].writer is None
@@ -224,7 +224,7 @@ def test_files_are_released_and_opened_again_by_the_next_append(log):
     assert log.recovery_point == 6
 
 
-def test_leader_epochs_of_clients_are_fenced_or_unknown(log):
+def test_older_leader_epoch_of_a_client_is_fenced_and_a_newer_one_unknown(log):
     log.check_leader_epoch(-1)
     log.check_leader_epoch(0)
     assert code_of(log.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch

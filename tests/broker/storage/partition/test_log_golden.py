@@ -1,9 +1,9 @@
-"""The batches of golden partitions, sent again through validation and append: the files are those that Kafka wrote.
+"""Batches of golden partitions, validated and appended again: the files equal those that Kafka wrote.
 
-What a producer had sent is made of a batch in the log by taking back what the broker stamped: base offset, leader
-epoch and, for LogAppendTime, type and max timestamp. The clock stands where the broker's stood.
+The tests restore each batch as the producer sent it by removing the fields that the broker set: base offset, leader
+epoch and, for LogAppendTime, timestamp type and max timestamp. The clock has the time of the original append.
 
-Differences that are no defects, and how the test treats them:
+Accepted differences:
 - leader-epoch-checkpoint: Kafka raises the epoch when a broker becomes leader again, at its restart before the copy was
   taken. That is an entry at the log end offset, which only such a restart makes; it is left out of the comparison.
 - deleted-prefix: its first segment and their snapshots went with DeleteRecords, which is done here too.
@@ -26,7 +26,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leade
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, create_log, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import sealed
@@ -107,7 +107,7 @@ def files(directory):
 
 
 @pytest.mark.parametrize("golden", LOGS, ids=str)
-def test_a_replayed_log_has_the_files_that_kafka_wrote(golden, tmp_path):
+def test_log_with_replayed_kafka_batches_has_the_same_files(golden, tmp_path):
     log = replayed(golden, tmp_path)
     expected, found = files(golden.directory), files(log.directory)
     assert sorted(found) == sorted(expected)
@@ -117,7 +117,7 @@ def test_a_replayed_log_has_the_files_that_kafka_wrote(golden, tmp_path):
     assert read_leader_epochs(log.directory / LEADER_EPOCH_CHECKPOINT) == written
 
 
-def test_the_leader_epoch_file_is_kafkas_byte_for_byte_without_the_restart(tmp_path):
+def test_leader_epoch_checkpoint_equals_that_of_kafka_without_its_restart(tmp_path):
     (golden,) = golden_logs(KAFKA_4_3, "codec-none", crashed=False)
     log = replayed(golden, tmp_path)
     kafkas = (golden.directory / LEADER_EPOCH_CHECKPOINT).read_bytes()
@@ -129,7 +129,7 @@ def test_the_leader_epoch_file_is_kafkas_byte_for_byte_without_the_restart(tmp_p
 
 
 @pytest.mark.parametrize("golden", golden_logs(KAFKA_4_3, "transactions", crashed=False), ids=str)
-def test_transactions_are_known_at_every_offset_as_the_reader_finds_them(golden, tmp_path):
+def test_aborted_transactions_at_every_offset_equal_those_of_the_offline_reader(golden, tmp_path):
     log = replayed(golden, tmp_path, close=False)
     oracle = PartitionLog(PartitionLocation(golden.topic, golden.partition, str(golden.directory)))
     assert log.last_stable_offset == last_stable_offset(oracle)

@@ -1,4 +1,4 @@
-"""Reading at any offset, with any limits, gives what was appended; lookups by time give what a full scan gives."""
+"""Reads at any offset and limit return the appended batches; timestamp lookups equal a full scan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import (
     NOW,
     TOPIC_ID,
@@ -62,7 +62,9 @@ def written(directory, batches, config):
 
 @settings(max_examples=examples(40))
 @given(batches=appends, config=configs, max_bytes=st.integers(1, 5000), released=st.booleans(), data=st.data())
-def test_every_fetch_gives_whole_batches_from_the_one_with_its_offset_on(batches, config, max_bytes, released, data):
+def test_fetch_at_any_offset_returns_whole_batches_from_the_one_containing_it(
+    batches, config, max_bytes, released, data
+):
     with tempfile.TemporaryDirectory() as directory:
         log = written(directory, batches, config)
         if released:
@@ -86,7 +88,7 @@ def test_every_fetch_gives_whole_batches_from_the_one_with_its_offset_on(batches
 
 @settings(max_examples=examples(40))
 @given(batches=appends, config=configs, start=st.integers(0, 40), closed=st.booleans())
-def test_lookups_by_timestamp_give_what_a_full_scan_gives(batches, config, start, closed):
+def test_offset_for_timestamp_equals_a_full_scan(batches, config, start, closed):
     with tempfile.TemporaryDirectory() as directory:
         log = written(directory, batches, config)
         start = min(start, log.log_end_offset)
@@ -106,8 +108,8 @@ def test_lookups_by_timestamp_give_what_a_full_scan_gives(batches, config, start
 
 
 @pytest.mark.parametrize("golden", golden_logs(crashed=False), ids=str)
-def test_logs_of_real_brokers_are_read_from_every_offset(golden, tmp_path, golden_copy):
-    """Old formats, gaps that compaction left, several segments, a log start offset inside of one."""
+def test_kafka_log_is_read_from_every_offset(golden, tmp_path, golden_copy):
+    """The logs have legacy formats, offset gaps of compaction, several segments, or a start offset within one."""
     directory = golden_copy(golden.release, golden.name) / golden.name
     request = LoadRequest(directory=directory, clean=True, log_start_offset=golden.log_start_offset)
     log = Log(TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), log_config(), load_log(request), NOW)
@@ -126,7 +128,7 @@ def test_logs_of_real_brokers_are_read_from_every_offset(golden, tmp_path, golde
 
 
 @pytest.mark.parametrize("golden", golden_logs("kafka-4.3.0", crashed=False), ids=str)
-def test_offsets_for_timestamps_of_real_logs(golden, golden_copy):
+def test_offset_for_timestamp_of_a_kafka_log_is_the_first_record_at_or_after_it(golden, golden_copy):
     directory = golden_copy(golden.release, golden.name) / golden.name
     request = LoadRequest(directory=directory, clean=True, log_start_offset=golden.log_start_offset)
     log = Log(TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), log_config(), load_log(request), NOW)
@@ -171,7 +173,7 @@ def test_missing_or_wrong_index_loses_no_records(tmp_path):
     log.discard()
 
 
-def test_readers_in_other_threads_see_whole_batches_while_segments_roll_and_go(tmp_path):
+def test_reader_threads_see_whole_batches_while_segments_are_rolled_and_deleted(tmp_path):
     log = new_log(tmp_path, segment_bytes=2000, retention_bytes=6000)
     done = threading.Event()
     faults = []
@@ -210,7 +212,7 @@ def test_readers_in_other_threads_see_whole_batches_while_segments_roll_and_go(t
     log.discard()
 
 
-def test_a_bounded_number_of_files_is_open_for_reading(tmp_path, monkeypatch):
+def test_number_of_files_open_for_reading_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(_HANDLES, "max_open", 3)
     log = new_log(tmp_path)
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""When a log rolls a segment, flushes it, and lets it go."""
+"""Segments of a log: roll, flush, retention, preallocation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.broker.storage.helpers.stored_logs import (
 )
 
 
-def test_a_full_segment_is_rolled_with_a_producer_snapshot_of_the_new_base(tmp_path):
+def test_roll_of_a_full_segment_writes_a_producer_snapshot_at_the_next_flush(tmp_path):
     log = new_log(tmp_path, segment_bytes=400)
     for sequence in range(8):
         log.append(producer(sequence, size=100), NOW)
@@ -44,7 +44,7 @@ def test_a_full_segment_is_rolled_with_a_producer_snapshot_of_the_new_base(tmp_p
     log.discard()
 
 
-def test_message_time_and_not_the_clock_rolls_a_segment(tmp_path):
+def test_segment_ms_rolls_a_segment_by_record_timestamps(tmp_path):
     log = new_log(tmp_path, segment_ms=HOUR)
     log.append(validated(1, timestamp=NOW - 100 * HOUR), NOW)
     log.append(validated(1, timestamp=NOW - 100 * HOUR + HOUR), NOW + 50 * HOUR)
@@ -54,7 +54,7 @@ def test_message_time_and_not_the_clock_rolls_a_segment(tmp_path):
     log.discard()
 
 
-def test_the_jitter_makes_segments_roll_earlier(tmp_path, monkeypatch):
+def test_segment_jitter_ms_rolls_a_segment_earlier(tmp_path, monkeypatch):
     monkeypatch.setattr(local_log, "_JITTER", random.Random(5))
     expected = random.Random(5).randrange(HOUR // 2)
     log = new_log(tmp_path, segment_ms=HOUR, segment_jitter_ms=HOUR // 2)
@@ -66,7 +66,7 @@ def test_the_jitter_makes_segments_roll_earlier(tmp_path, monkeypatch):
     log.discard()
 
 
-def test_a_full_index_rolls_the_segment(tmp_path):
+def test_full_index_rolls_the_segment(tmp_path):
     log = new_log(tmp_path, segment_index_bytes=24, index_interval_bytes=0)
     for i in range(6):
         log.append(validated(1, timestamp=NOW + i), NOW)
@@ -75,14 +75,14 @@ def test_a_full_index_rolls_the_segment(tmp_path):
     log.discard()
 
 
-def test_flush_moves_the_recovery_point(log):
+def test_flush_advances_the_recovery_point(log):
     log.append(validated(3), NOW)
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == 3
 
 
-def test_with_flush_messages_1_nothing_is_shown_before_it_is_on_disk(tmp_path):
+def test_log_with_flush_messages_1_advances_the_high_watermark_only_after_a_flush(tmp_path):
     log = new_log(tmp_path, flush_messages=1)
     woken = []
     log.subscribe(lambda: woken.append(log.high_watermark))
@@ -98,7 +98,7 @@ def test_with_flush_messages_1_nothing_is_shown_before_it_is_on_disk(tmp_path):
     log.discard()
 
 
-def test_one_fsync_serves_all_that_wait(tmp_path, monkeypatch):
+def test_flush_of_several_waiting_appends_calls_fsync_once(tmp_path, monkeypatch):
     log = new_log(tmp_path, flush_messages=1)
     log.flush()
     synced = []  # type: ignore[var-annotated]
@@ -110,7 +110,7 @@ def test_one_fsync_serves_all_that_wait(tmp_path, monkeypatch):
     log.discard()
 
 
-def test_flush_messages_and_flush_ms_ask_for_a_flush(tmp_path):
+def test_log_needs_a_flush_after_flush_messages_or_flush_ms(tmp_path):
     log = new_log(tmp_path, flush_messages=3, flush_ms=1000)
     log.append(validated(2), NOW)
     assert not log.needs_flush(NOW + 999)
@@ -125,7 +125,7 @@ def test_flush_messages_and_flush_ms_ask_for_a_flush(tmp_path):
     log.discard()
 
 
-def test_a_rolled_segment_asks_for_a_flush_and_gives_its_files_back(log):
+def test_rolled_segment_needs_a_flush_that_closes_its_files(log):
     log.append(validated(1), NOW)
     log.local.roll(NOW)
     assert log.needs_flush(NOW)
@@ -135,7 +135,7 @@ def test_a_rolled_segment_asks_for_a_flush_and_gives_its_files_back(log):
     assert log.segments[0].writer is None
 
 
-def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypatch):
+def test_flush_after_recovery_syncs_all_recovered_segments(tmp_path, monkeypatch):
     log = new_log(tmp_path)
     for _ in range(3):
         log.append(validated(1), NOW)
@@ -152,7 +152,7 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     again.discard()
 
 
-def test_delete_records_moves_the_log_start_offset_and_wakes(log):
+def test_delete_records_advances_the_log_start_offset_and_calls_subscribers(log):
     woken = []
     log.append(validated(10), NOW)
     log.subscribe(lambda: woken.append(log.log_start_offset))
@@ -167,13 +167,13 @@ def test_delete_records_moves_the_log_start_offset_and_wakes(log):
     assert code_of(log.delete_records, -2) == ErrorCode.offset_out_of_range
 
 
-def test_records_of_a_compacted_topic_are_not_deleted(tmp_path):
+def test_delete_records_of_a_compacted_topic_is_policy_violation(tmp_path):
     log = new_log(tmp_path, cleanup_policy=("compact",))
     assert code_of(log.delete_records, 0) == ErrorCode.policy_violation
     log.discard()
 
 
-def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
+def test_retention_ms_deletes_whole_segments_from_the_oldest_on(tmp_path):
     log = three_segments(tmp_path, retention_ms=HOUR)
     assert log.delete_old_segments(NOW + 2 * HOUR + 9) == [], "what follows is not on disk yet"
     log.flush()
@@ -189,7 +189,7 @@ def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
     log.discard()
 
 
-def test_when_all_segments_go_an_empty_one_stays_at_the_log_end(tmp_path):
+def test_retention_of_all_segments_leaves_an_empty_one_at_the_log_end(tmp_path):
     log = three_segments(tmp_path, retention_ms=HOUR)
     log.flush()
     assert log.delete_old_segments(NOW + 100 * HOUR) == [], "the new segment is not on disk yet"
@@ -203,7 +203,7 @@ def test_when_all_segments_go_an_empty_one_stays_at_the_log_end(tmp_path):
     log.discard()
 
 
-def test_retention_by_size_and_by_log_start_offset(tmp_path):
+def test_retention_bytes_and_log_start_offset_delete_segments(tmp_path):
     log = three_segments(tmp_path)
     log.flush()
     log.update_config(log_config(retention_bytes=log.size_bytes - 1))
@@ -233,14 +233,14 @@ def test_max_compaction_lag_rolls_the_active_segment_of_a_compacted_topic(tmp_pa
         log.discard()
 
 
-def test_the_jitter_stays_below_what_max_compaction_lag_allows(tmp_path):
+def test_segment_jitter_stays_below_max_compaction_lag_ms(tmp_path):
     log = new_log(tmp_path, cleanup_policy=("compact",), max_compaction_lag_ms=1000, segment_jitter_ms=HOUR)
     assert all(segment.jitter_ms < 1000 for segment in log.segments)
     log.discard()
 
 
-def test_an_index_has_an_entry_every_megabyte_whatever_the_interval(tmp_path):
-    """A look-up goes through what lies between two entries, while others wait."""
+def test_offset_index_has_an_entry_every_megabyte_despite_a_larger_interval(tmp_path):
+    """A lookup scans the batches between two entries in the event loop, so their distance is limited."""
     log = new_log(tmp_path, index_interval_bytes=2**31 - 1)
     for _ in range(34):
         log.append(validated(size=100_000), NOW)
@@ -250,7 +250,7 @@ def test_an_index_has_an_entry_every_megabyte_whatever_the_interval(tmp_path):
     log.discard()
 
 
-def test_preallocate_gives_the_active_segment_its_size_and_takes_it_back(tmp_path):
+def test_preallocated_segment_has_full_size_while_active_and_is_trimmed_afterwards(tmp_path):
     log = new_log(tmp_path, preallocate=True, segment_bytes=4096)
     for _ in range(4):
         log.append(validated(size=1500), NOW)
@@ -269,7 +269,7 @@ def test_preallocate_gives_the_active_segment_its_size_and_takes_it_back(tmp_pat
     again.discard()
 
 
-def test_a_crash_of_a_log_with_preallocated_segments_loses_nothing(tmp_path):
+def test_recovery_of_a_preallocated_segment_loses_no_record(tmp_path):
     log = new_log(tmp_path, preallocate=True, segment_bytes=4096)
     for _ in range(3):
         log.append(validated(size=1500), NOW)

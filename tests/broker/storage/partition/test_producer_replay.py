@@ -20,21 +20,21 @@ def test_marker_contains_control_type_and_coordinator_epoch(kind):
     assert read_marker(memoryview(encoded.data)) == Marker(kind, 300)
 
 
-def test_longer_keys_and_values_of_later_versions_are_read():
+def test_marker_with_a_longer_key_and_value_of_a_later_version_is_read():
     assert read_marker(control(b"\0\1\0\1more", b"\0\1\0\0\0\7more")) == Marker(ControlType.COMMIT, 7)
 
 
-def test_other_control_records_end_no_transaction():
+def test_control_record_of_another_type_ends_no_transaction():
     assert read_marker(control(bytes((0, 0, 0, LEADER_CHANGE)), b"")) is None
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"", b""), (b"\0\0\0", b""), (None, None), (b"\0\0\0\1", b"\0\0\0\0\0")])
-def test_a_control_record_that_is_too_short_is_damage(key, value):
+def test_control_record_that_is_too_short_is_damaged(key, value):
     with pytest.raises(CorruptBatch, match="a control record's"):
         read_marker(control(key, value))
 
 
-def test_a_control_record_cut_at_any_byte_is_damage():
+def test_control_record_truncated_at_any_byte_is_damaged():
     whole = control(b"\0\0\0\1")
     for size in range(61, len(whole) - 1):
         with pytest.raises(CorruptBatch):

@@ -15,7 +15,7 @@ DAY = 86_400_000
 
 
 def data(sequence, offset, *, count=1, pid=7, epoch=0, transactional=False, timestamp=NOW, attributes=0):
-    """The header of a batch, and that it is no marker."""
+    """Return the header of a data batch and None, as it has no marker."""
     attributes |= layout.ATTRIBUTE_TRANSACTIONAL if transactional else 0
     last = offset + count - 1
     return BatchHeader(
@@ -29,7 +29,7 @@ def marker(kind, offset, *, coordinator_epoch=0, version=0, **fields):
 
 
 def append(state, batch):
-    """As a log does it."""
+    """Check and apply a batch as `Log.append` does; return the duplicate or the aborted transaction, if any."""
     known = state.check_append(*batch)
     return known if known is not None else state.apply(*batch)
 
@@ -45,10 +45,7 @@ def state():
     return ProducerState()
 
 
-# ---- sequences
-
-
-def test_the_last_five_batches_are_known_as_duplicates_and_the_sixth_last_is_out_of_order(state):
+def test_duplicate_is_detected_among_the_last_five_batches_only(state):
     for i in range(6):
         append(state, data(10 * i, 100 * i, count=10))
     for i in range(1, 6):
@@ -57,37 +54,37 @@ def test_the_last_five_batches_are_known_as_duplicates_and_the_sixth_last_is_out
     assert code_of(state, data(0, 999, count=10)) == ErrorCode.out_of_order_sequence_number
 
 
-def test_only_exactly_the_same_sequences_are_a_duplicate(state):
+def test_batch_is_a_duplicate_only_with_the_same_first_and_last_sequence(state):
     append(state, data(0, 0, count=10))
     for sequence, count in ((0, 9), (1, 9), (0, 11), (5, 5)):
         assert code_of(state, data(sequence, 10, count=count)) == ErrorCode.out_of_order_sequence_number
 
 
-def test_a_gap_in_the_sequence_is_refused_and_changes_nothing(state):
+def test_sequence_gap_is_refused_and_changes_nothing(state):
     append(state, data(0, 0))
     assert code_of(state, data(2, 1)) == ErrorCode.out_of_order_sequence_number
     assert append(state, data(1, 1)) is None
 
 
-def test_zero_follows_the_largest_sequence(state):
+def test_sequence_after_the_maximum_is_zero(state):
     append(state, data(MAX_INT32, 0))
     assert append(state, data(0, 1)) is None
     assert append(state, data(1, 2)) is None
 
 
-def test_a_batch_may_wrap_around_inside(state):
+def test_sequence_may_wrap_around_within_a_batch(state):
     append(state, data(MAX_INT32 - 2, 0, count=5))
     assert [(one.id, one.last_sequence) for one in state.producers()] == [(7, 1)]
     assert state.check_append(*data(MAX_INT32 - 2, 99, count=5)).base_offset == 0
     assert append(state, data(2, 5)) is None
 
 
-def test_an_unknown_producer_may_begin_with_any_sequence(state):
+def test_unknown_producer_may_begin_with_any_sequence(state):
     assert append(state, data(1234, 0)) is None
     assert append(state, data(1235, 1)) is None
 
 
-def test_a_new_epoch_begins_at_zero_and_forgets_the_batches_before(state):
+def test_new_producer_epoch_begins_at_sequence_zero_and_drops_earlier_batches(state):
     append(state, data(0, 0))
     assert code_of(state, data(1, 1, epoch=1)) == ErrorCode.out_of_order_sequence_number
     append(state, data(0, 1, epoch=1))
@@ -95,12 +92,12 @@ def test_a_new_epoch_begins_at_zero_and_forgets_the_batches_before(state):
     assert [(one.id, len(one.batches)) for one in state.producers()] == [(7, 1)]
 
 
-def test_an_older_epoch_is_fenced(state):
+def test_older_producer_epoch_is_fenced(state):
     append(state, data(0, 0, epoch=3))
     assert code_of(state, data(0, 1, epoch=2)) == ErrorCode.invalid_producer_epoch
 
 
-def test_batches_of_the_log_are_not_checked(state):
+def test_batch_not_from_a_client_is_not_checked_for_its_sequence(state):
     state.apply(*data(0, 0))
     assert state.check_append(*data(7, 1), from_client=False) is None
 
@@ -108,9 +105,6 @@ def test_batches_of_the_log_are_not_checked(state):
 def test_producers_have_independent_sequences(state):
     append(state, data(0, 0, pid=1))
     assert append(state, data(0, 1, pid=2)) is None
-
-
-# ---- expiry and snapshots
 
 
 def test_producers_expire_unless_their_transaction_is_open(state):
@@ -121,7 +115,7 @@ def test_producers_expire_unless_their_transaction_is_open(state):
     assert [producer.id for producer in state.producers()] == [2, 3]
 
 
-def test_a_snapshot_keeps_the_last_batch_only(state):
+def test_producer_snapshot_keeps_only_the_last_batch(state):
     for i in range(3):
         append(state, data(2 * i, 2 * i, count=2, timestamp=NOW + i))
     assert state.entries() == [ProducerEntry(7, 0, 5, 5, 1, NOW + 2, -1, -1)]
@@ -132,7 +126,7 @@ def test_a_snapshot_keeps_the_last_batch_only(state):
     assert code_of(loaded, data(2, 99, count=2)) == ErrorCode.out_of_order_sequence_number
 
 
-def test_open_transactions_survive_a_snapshot(state):
+def test_open_transaction_is_restored_from_a_producer_snapshot(state):
     append(state, data(0, 5, transactional=True))
     loaded = ProducerState()
     loaded.load(state.entries(), 6)
@@ -140,10 +134,7 @@ def test_open_transactions_survive_a_snapshot(state):
     assert append(loaded, marker(ControlType.ABORT, 6)) == AbortedTransaction(7, 5, 6, 7)
 
 
-# ---- transactions
-
-
-def test_the_first_unstable_offset_is_the_oldest_open_transactions(state):
+def test_first_unstable_offset_is_that_of_the_oldest_open_transaction(state):
     assert state.first_unstable_offset(0) is None
     append(state, data(0, 3, pid=1, transactional=True))
     append(state, data(0, 4, pid=2, transactional=True))
@@ -155,21 +146,21 @@ def test_the_first_unstable_offset_is_the_oldest_open_transactions(state):
     assert state.first_unstable_offset(8) is None
 
 
-def test_a_transaction_is_unstable_until_its_marker_is_below_the_high_watermark(state):
+def test_transaction_is_unstable_until_its_marker_is_below_the_high_watermark(state):
     append(state, data(0, 3, transactional=True))
     append(state, marker(ControlType.COMMIT, 4))
     assert state.first_unstable_offset(4) == 3
     assert state.first_unstable_offset(5) is None
 
 
-def test_an_abort_is_told_with_the_lso_that_it_leaves(state):
+def test_aborted_transaction_has_the_last_stable_offset_after_its_marker(state):
     append(state, data(0, 3, pid=1, transactional=True))
     append(state, data(0, 4, pid=2, transactional=True))
     assert append(state, marker(ControlType.ABORT, 5, pid=2)) == AbortedTransaction(2, 4, 5, 3)
     assert append(state, marker(ControlType.ABORT, 6, pid=1)) == AbortedTransaction(1, 3, 6, 7)
 
 
-def test_a_marker_without_a_transaction_only_raises_the_epoch(state):
+def test_marker_without_a_transaction_only_raises_the_epoch(state):
     append(state, data(0, 0))
     assert append(state, marker(ControlType.ABORT, 1, epoch=4)) is None
     assert state.first_unstable_offset(2) is None
@@ -177,32 +168,29 @@ def test_a_marker_without_a_transaction_only_raises_the_epoch(state):
     assert append(state, data(0, 2, epoch=4)) is None
 
 
-def test_an_old_marker_is_fenced(state):
+def test_marker_with_an_older_producer_or_coordinator_epoch_is_fenced(state):
     append(state, marker(ControlType.COMMIT, 0, epoch=2, coordinator_epoch=5))
     assert code_of(state, marker(ControlType.COMMIT, 1, epoch=1)) == ErrorCode.invalid_producer_epoch
     old = marker(ControlType.COMMIT, 1, epoch=2, coordinator_epoch=4)
     assert code_of(state, old) == ErrorCode.transaction_coordinator_fenced
 
 
-def test_a_plain_batch_is_refused_while_a_transaction_is_open(state):
+def test_non_transactional_batch_in_an_open_transaction_is_invalid_txn_state(state):
     append(state, data(0, 0, transactional=True))
     assert code_of(state, data(1, 1)) == ErrorCode.invalid_txn_state
 
 
-def test_a_control_batch_that_ends_nothing_is_passed_over(state):
+def test_control_batch_without_a_marker_changes_no_producer(state):
     assert append(state, data(-1, 0, attributes=layout.ATTRIBUTE_CONTROL)) is None
     assert state.producers() == []
     assert state.end_offset == 1
-
-
-# ---- transactions of the second version (KIP-890)
 
 
 def second_version_marker(kind, offset, *, epoch, coordinator_epoch=0):
     return marker(kind, offset, epoch=epoch, coordinator_epoch=coordinator_epoch, version=2)
 
 
-def test_a_marker_of_the_second_version_has_a_higher_epoch_than_its_transaction(state):
+def test_version_2_marker_needs_a_higher_epoch_than_its_transaction(state):
     append(state, data(0, 0, transactional=True))
     assert code_of(state, second_version_marker(ControlType.COMMIT, 1, epoch=0)) == ErrorCode.invalid_producer_epoch
     assert state.first_unstable_offset(1) == 0, "a refused marker changes nothing"
@@ -210,7 +198,7 @@ def test_a_marker_of_the_second_version_has_a_higher_epoch_than_its_transaction(
     assert state.first_unstable_offset(2) is None
 
 
-def test_marker_of_the_second_version_with_the_largest_epoch_ends_a_transaction_of_that_epoch(state):
+def test_version_2_marker_with_the_maximum_epoch_ends_a_transaction_of_that_epoch(state):
     """Kafka brokers could leave such transactions open (KAFKA-20090); the last stable offset never moved on."""
     append(state, data(0, 0, epoch=MAX_PRODUCER_EPOCH, transactional=True))
     aborted = append(state, second_version_marker(ControlType.ABORT, 1, epoch=MAX_PRODUCER_EPOCH))
@@ -218,14 +206,14 @@ def test_marker_of_the_second_version_with_the_largest_epoch_ends_a_transaction_
     assert state.first_unstable_offset(2) is None
 
 
-def test_a_marker_of_the_second_version_may_be_written_again_when_nothing_is_open(state):
+def test_version_2_marker_may_be_repeated_without_an_open_transaction(state):
     append(state, data(0, 0, transactional=True))
     append(state, second_version_marker(ControlType.ABORT, 1, epoch=1))
     assert append(state, second_version_marker(ControlType.ABORT, 2, epoch=1)) is None
     assert code_of(state, second_version_marker(ControlType.ABORT, 3, epoch=0)) == ErrorCode.invalid_producer_epoch
 
 
-def test_batches_of_a_coordinator_are_checked_for_epochs_but_not_for_sequences(state):
+def test_coordinator_batch_is_checked_for_its_epoch_but_not_its_sequence(state):
     append(state, data(0, 0, epoch=3, transactional=True))
     assert state.check_append(*data(0, 1, epoch=3, transactional=True), from_client=False) is None
     with pytest.raises(BrokerError) as caught:
@@ -233,7 +221,7 @@ def test_batches_of_a_coordinator_are_checked_for_epochs_but_not_for_sequences(s
     assert caught.value.code is ErrorCode.invalid_producer_epoch
 
 
-def test_the_first_sequence_that_waits_for_the_coordinator_goes_first(state):
+def test_lowest_sequence_pending_verification_is_appended_first(state):
     state.verifications.begin(7, 0, 5, NOW, adds_partitions=False)
     state.verifications.begin(7, 0, 8, NOW, adds_partitions=False)
     assert code_of(state, data(8, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number
@@ -242,26 +230,26 @@ def test_the_first_sequence_that_waits_for_the_coordinator_goes_first(state):
     append(state, data(8, 3, transactional=True))
 
 
-def test_a_higher_epoch_waits_for_its_own_sequence(state):
+def test_pending_verification_of_a_higher_epoch_has_its_own_sequence(state):
     state.verifications.begin(7, 0, 5, NOW, adds_partitions=False)
     state.verifications.begin(7, 1, 9, NOW, adds_partitions=False)
     state.verifications.begin(7, 0, 1, NOW, adds_partitions=False)
     assert state.check_append(*data(9, 0, epoch=1, transactional=True)) is None
 
 
-def test_request_of_an_older_epoch_does_not_change_the_transaction_version(state):
+def test_verification_of_an_older_epoch_does_not_change_the_transaction_version(state):
     state.verifications.begin(7, 1, 4, NOW, adds_partitions=True)
     state.verifications.begin(7, 0, 4, NOW, adds_partitions=False)
     assert code_of(state, data(4, 0, epoch=1, transactional=True)) == ErrorCode.out_of_order_sequence_number
 
 
-def test_a_transaction_of_the_second_version_begins_with_sequence_0(state):
+def test_version_2_transaction_begins_with_sequence_0(state):
     state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
     assert code_of(state, data(4, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number
     append(state, data(0, 0, transactional=True))
 
 
-def test_producers_that_never_wrote_are_forgotten_too(state):
+def test_pending_verification_of_a_producer_without_batches_expires(state):
     state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
     state.expire(NOW + DAY - 1, DAY)
     assert list(state.verifications._entries) == [7]
@@ -269,7 +257,7 @@ def test_producers_that_never_wrote_are_forgotten_too(state):
     assert state.verifications._entries == {}
 
 
-def test_ended_transactions_are_forgotten_without_reads(state):
+def test_ended_transactions_are_dropped_without_a_read(state):
     for number in range(100):
         append(state, data(number, 2 * number, transactional=True))
         append(state, marker(ControlType.COMMIT, 2 * number + 1))

@@ -1,5 +1,4 @@
-"""Readers of a log whose segments compaction replaces under them: consumers' fetches in other threads, and the offline
-reader, which knows nothing of the broker."""
+"""Reads while compaction replaces segments: fetches in other threads, and the offline reader without the broker."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def write(log: Log, batches: int, keys: int, chance: random.Random) -> dict[byte
     return latest
 
 
-def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_swapped(tmp_path, monkeypatch):
+def test_consumer_threads_see_every_latest_record_while_segments_are_replaced(tmp_path, monkeypatch):
     # Few handles: a reader that opens a file again must not get the one that has taken its name.
     monkeypatch.setattr(_HANDLES, "max_open", 2)
     log = compacted_log(tmp_path, **SETTINGS)
@@ -88,7 +87,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
     log.discard()
 
 
-def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_path, monkeypatch):
+def test_fetch_of_a_segment_replaced_during_the_read_is_retried(tmp_path, monkeypatch):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 40, 2, random.Random(2))
     log.local.roll(NOW)
@@ -123,7 +122,7 @@ def test_cached_position_of_a_replaced_segment_is_not_used_for_the_new_one(tmp_p
 
 
 class Watcher:
-    """Calls `look` before every rename: the names that a reader may meet while a swap is going on."""
+    """Calls `look` before every rename, so that it sees each set of names that exists during a replacement."""
 
     def __init__(self, look):
         self.look = look
@@ -145,7 +144,7 @@ def offline(directory: Path, start: int = 0, **fields: Any) -> list[tuple[int, b
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(committed, tmp_path):
+def test_offline_reader_sees_every_latest_record_at_every_step_of_a_segment_replacement(committed, tmp_path):
     log = compacted_log(tmp_path, **SETTINGS)
     chance = random.Random(4)
     latest: dict[bytes, int] = {}
@@ -170,8 +169,8 @@ def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(com
     log.discard()
 
 
-def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
-    """Rows that it has given and those that come: every latest record once, in order, nothing that was never there."""
+def test_offline_scan_that_began_before_a_segment_replacement_continues_after_it(tmp_path):
+    """Rows read before and after: every latest record once and in order, and no record that was never written."""
     for stop in range(1, 40, 6):
         log = compacted_log(tmp_path / str(stop), **SETTINGS)
         latest = write(log, 60, 6, random.Random(stop))
@@ -188,7 +187,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
         log.discard()
 
 
-def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
+def test_offset_for_timestamp_in_a_cleaned_log_is_the_same_offline_and_in_the_broker(tmp_path):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 60, 9, random.Random(5))
     log.local.roll(NOW)

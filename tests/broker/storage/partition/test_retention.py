@@ -39,47 +39,47 @@ def decided(segments=THREE, policy=KEEP, *, start=0, hw=None, end=30, now=NOW):
     )
 
 
-def test_nothing_is_deleted_without_limits():
+def test_retention_without_limits_deletes_no_segment():
     assert not decided().count
     assert decided().log_start_offset == 0
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 2)])
-def test_segments_below_the_log_start_offset_go_but_never_the_active_one(start, count):
+def test_retention_deletes_segments_below_the_log_start_offset_except_the_active_one(start, count):
     deletion = decided(start=start)
     assert deletion.count == count
     assert deletion.log_start_offset == start
 
 
-def test_a_compacted_topic_only_drops_what_lies_below_the_log_start_offset():
+def test_retention_of_a_compacted_topic_deletes_only_segments_below_the_log_start_offset():
     policy = retention(0, 0, deletes=False)
     assert not decided(policy=policy).count
     assert decided(policy=policy, start=10).count == 1
 
 
 @pytest.mark.parametrize(("limit", "count"), [(250, 0), (151, 0), (150, 1), (51, 1), (50, 2), (1, 2), (0, 3)])
-def test_a_segment_goes_when_the_log_without_it_still_has_retention_bytes(limit, count):
+def test_retention_deletes_a_segment_if_the_rest_still_has_retention_bytes(limit, count):
     assert decided(policy=retention(UNLIMITED, limit)).count == count
 
 
 @pytest.mark.parametrize(("age", "count"), [(3 * DAY, 0), (3 * DAY - 1, 1), (2 * DAY, 1), (2 * DAY - 1, 2), (0, 2)])
-def test_a_segment_goes_when_its_largest_timestamp_is_older_than_retention_ms(age, count):
+def test_retention_deletes_a_segment_whose_largest_timestamp_exceeds_retention_ms(age, count):
     deletion = decided(policy=retention(age, UNLIMITED))
     assert deletion.count == count
     assert deletion.log_start_offset == (0, 10, 20, 30)[count]
 
 
-def test_a_younger_segment_keeps_the_older_ones_behind_it():
+def test_retention_stops_at_the_first_segment_within_retention_ms():
     segments = [THREE[0], Segment(10, 100, NOW), Segment(20, 50, NOW - 9 * DAY)]
     assert decided(segments, retention(DAY, UNLIMITED)).count == 1
 
 
-def test_all_segments_may_go():
+def test_retention_may_delete_all_segments():
     deletion = decided(policy=retention(DAY, UNLIMITED), now=NOW + 2 * DAY)
     assert (deletion.count, deletion.log_start_offset) == (3, 30)
 
 
-def test_an_empty_active_segment_is_never_deleted():
+def test_retention_never_deletes_an_empty_active_segment():
     segments = [*THREE[:2], Segment(20, 0, NOW - 9 * DAY)]
     deletion = decided(segments, retention(DAY, 0), end=20)
     assert (deletion.count, deletion.log_start_offset) == (2, 20)
@@ -87,12 +87,12 @@ def test_an_empty_active_segment_is_never_deleted():
 
 
 @pytest.mark.parametrize(("hw", "count"), [(30, 3), (29, 2), (20, 2), (19, 1), (10, 1), (9, 0)])
-def test_nothing_at_or_above_the_high_watermark_goes(hw, count):
+def test_retention_deletes_no_segment_at_or_above_the_high_watermark(hw, count):
     assert decided(policy=retention(0, 0), hw=hw, now=NOW + 1).count == count
 
 
-def test_size_comes_before_time():
-    """What size has taken is not counted against retention.bytes again, and age goes on after it."""
+def test_retention_bytes_is_applied_before_retention_ms():
+    """Segments deleted by size are not counted again, and retention.ms applies to the remaining ones."""
     assert decided(policy=retention(UNLIMITED, 150)).count == 1
     assert decided(policy=retention(2 * DAY - 1, 150)).count == 2
     young = [Segment(0, 100, NOW), Segment(10, 100, NOW - 2 * DAY), Segment(20, 50, NOW)]
@@ -100,7 +100,7 @@ def test_size_comes_before_time():
     assert decided(young, retention(DAY, 150)).count == 2
 
 
-def test_random_logs_never_lose_a_segment_behind_one_that_stays():
+def test_retention_of_random_logs_deletes_only_a_prefix_of_segments():
     rng = random.Random(4)
     for _ in range(2000):
         bases = list(itertools.accumulate(rng.randint(1, 5) for _ in range(rng.randint(1, 6))))
@@ -156,22 +156,22 @@ OLD = [Segment(0, 100, NOW - 3 * DAY), Segment(20, 50, NOW - 2 * DAY)]
         ({"local_retention_bytes": 1}, False),
     ],
 )
-def test_a_tiered_active_segment_beyond_local_retention_is_rolled(limits, rolls):
+def test_tiered_active_segment_beyond_local_retention_is_rolled(limits, rolls):
     assert local(OLD, tiered(**limits), copied=19) == (1, rolls)
 
 
-def test_a_tiered_active_segment_is_not_rolled_before_those_below_it_are_copied():
+def test_tiered_active_segment_is_not_rolled_before_earlier_segments_are_copied():
     assert local(OLD, tiered(local_retention_ms=DAY), copied=-1) == (0, False)
 
 
-def test_a_tiered_active_segment_above_the_high_watermark_or_empty_is_not_rolled():
+def test_tiered_active_segment_above_the_high_watermark_or_empty_is_not_rolled():
     assert local(OLD, tiered(local_retention_ms=DAY), copied=19, hw=29) == (1, False)
     empty = [OLD[0], Segment(20, 0, NOW - 2 * DAY)]
     assert local(empty, tiered(local_retention_ms=DAY), copied=19, end=20) == (1, False)
 
 
 @pytest.mark.parametrize(("policy", "decision"), [((), (1, True)), (("compact",), (0, False))])
-def test_an_empty_cleanup_policy_limits_the_local_log_of_a_tiered_topic_only(policy, decision):
+def test_empty_cleanup_policy_of_a_tiered_topic_limits_only_the_local_log(policy, decision):
     assert local(OLD, tiered(local_retention_ms=DAY, cleanup_policy=policy), copied=19) == decision
     assert not decided(OLD, log_config(retention_ms=DAY, cleanup_policy=policy)).count
 
@@ -183,7 +183,7 @@ class DatedSegment(NamedTuple):
     modified_ms: int
 
 
-def test_a_copied_segment_with_a_timestamp_in_the_future_is_as_old_as_its_file():
+def test_copied_segment_with_a_future_timestamp_has_the_age_of_its_file():
     policy = tiered(local_retention_ms=DAY)
     segments = [DatedSegment(0, 100, NOW + 9 * DAY, NOW - DAY - 1), DatedSegment(20, 50, NOW, NOW)]
     assert local(segments, policy, copied=19) == (1, False)
@@ -191,6 +191,6 @@ def test_a_copied_segment_with_a_timestamp_in_the_future_is_as_old_as_its_file()
     assert local(segments, policy, copied=19) == (0, False)
 
 
-def test_a_segment_with_a_timestamp_in_the_future_stays_without_remote_storage():
+def test_segment_with_a_future_timestamp_is_kept_without_remote_storage():
     segments = [DatedSegment(0, 100, NOW + 9 * DAY, NOW - 9 * DAY), DatedSegment(20, 50, NOW - 9 * DAY, NOW)]
     assert not decided(segments, retention(DAY, UNLIMITED)).count

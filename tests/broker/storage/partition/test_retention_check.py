@@ -10,7 +10,7 @@ from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, v
 
 @pytest.mark.parametrize("seed", range(40))
 def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
-    """Of closed logs as they lie on disk, against segments_to_delete."""
+    """Compare may_be_due, which reads closed logs from disk, with segments_to_delete."""
     rng = random.Random(seed)
     log = new_log(tmp_path)
     for _ in range(rng.randrange(4)):
@@ -35,7 +35,7 @@ def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
     assert may_be_due(log.directory, config, start, NOW) == bool(expected.count)
 
 
-def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):
+def test_segment_without_timestamps_has_the_age_of_its_file(tmp_path):
     log = new_log(tmp_path)
     log.append(validated(timestamp=-1), NOW)
     log.close()
@@ -45,5 +45,5 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):
     assert may_be_due(log.directory, config, 0, modified + 1001)
 
 
-def test_an_empty_directory_has_nothing_to_delete(tmp_path):
+def test_retention_check_of_an_empty_directory_is_not_due(tmp_path):
     assert not may_be_due(tmp_path, log_config(retention_ms=0), 0, NOW)

@@ -1,4 +1,4 @@
-"""Offsets by timestamp: exact in every format, and no batch is decompressed twice for one question."""
+"""Offsets by timestamp: exact in every format, with at most one decompression of a batch per lookup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyReco
 
 
 def loaded(directory, data, **loading):
-    """A log with these bytes in its only segment, as an old broker left it: without indexes."""
+    """Load a log with these bytes in its only segment, without indexes, as an old broker left it."""
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(data)
     request = LoadRequest(directory=directory, clean=False, **loading)
@@ -40,8 +40,8 @@ def in_format(magic, codec, made, **fields):
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4])
-def test_a_message_of_an_old_format_is_found_itself_also_inside_a_wrapper(tmp_path, codec):
-    """A wrapper of times 20 to 22 that was asked for 21 gave its last time with its lowest offset."""
+def test_timestamp_lookup_finds_the_exact_legacy_message_even_inside_a_wrapper(tmp_path, codec):
+    """For a wrapper with timestamps 20 to 22, a lookup of 21 once returned the last timestamp with the first offset."""
     first, second = records(0, NOW, NOW + 5, NOW + 3), records(10, NOW + 20, NOW + 22, NOW + 21)
     log = loaded(tmp_path / "log", in_format(1, codec, first) + in_format(1, codec, second))
     told = {r.offset: r.timestamp for r in first + second}
@@ -53,14 +53,14 @@ def test_a_message_of_an_old_format_is_found_itself_also_inside_a_wrapper(tmp_pa
     log.discard()
 
 
-def test_messages_below_the_log_start_offset_are_not_found(tmp_path):
+def test_timestamp_lookup_ignores_messages_below_the_log_start_offset(tmp_path):
     data = wrapper(1, GZIP, records(4, NOW, NOW + 1, NOW + 2))
     log = loaded(tmp_path / "log", data, log_start_offset=5)
     assert log.offset_for_timestamp(NOW) == (NOW + 1, 5, -1)
     log.discard()
 
 
-def test_the_log_append_time_of_a_wrapper_is_that_of_its_first_message(tmp_path):
+def test_timestamp_lookup_in_a_log_append_time_wrapper_finds_its_first_message(tmp_path):
     made = wrapper(1, GZIP, records(4, 1, 2, 3), log_append_time=NOW)
     log = loaded(tmp_path / "log", made)
     assert log.offset_for_timestamp(NOW - 1) == (NOW, 4, -1)
@@ -69,14 +69,14 @@ def test_the_log_append_time_of_a_wrapper_is_that_of_its_first_message(tmp_path)
     log.discard()
 
 
-def test_messages_without_a_timestamp_are_passed_over(tmp_path):
+def test_timestamp_lookup_skips_messages_without_a_timestamp(tmp_path):
     data = wrapper(0, GZIP, records(0, -1, -1)) + message_set(1, records(2, NOW))
     log = loaded(tmp_path / "log", data)
     assert log.offset_for_timestamp(0) == (NOW, 2, -1)
     log.discard()
 
 
-def test_a_compacted_wrapper_counts_from_where_it_began(tmp_path):
+def test_timestamp_lookup_in_a_compacted_wrapper_keeps_the_original_offsets(tmp_path):
     made = [LegacyRecord(12, b"a", b"1", NOW), LegacyRecord(17, b"b", b"2", NOW + 9)]
     log = loaded(tmp_path / "log", wrapper(1, GZIP, made, relative_to=10))
     assert log.offset_for_timestamp(NOW) == (NOW, 12, -1)
@@ -86,7 +86,7 @@ def test_a_compacted_wrapper_counts_from_where_it_began(tmp_path):
 
 @pytest.fixture
 def decompressions(monkeypatch):
-    """How often records were decompressed."""
+    """Calls of decompress_records; their number is that of decompressions."""
     calls = []
     really = decompression.decompress_records
 

@@ -1,4 +1,4 @@
-"""A truncated log is the log that never had the rest; a kill on the way leaves a beginning of it, and no more."""
+"""Truncation: the log equals one that never had the removed records; a kill at any step leaves a prefix of it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def starts(leader):
 
 
 def never_longer(leader, directory, end):
-    """A follower that was given only what lies below `end`."""
+    """A follower that has only ever received the batches below `end`."""
     log, follower = new_follower(directory)
     copy(leader, follower, log, up_to=end)
     return log
 
 
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 20))])
-def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
+def test_truncated_log_equals_a_log_that_never_had_the_removed_records(seed, tmp_path):
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
     leader.write(80)
@@ -77,7 +77,7 @@ def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
     assert findings(log) == []
 
 
-def test_producers_are_read_from_the_newest_snapshot_on_also_where_it_names_none(tmp_path, monkeypatch):
+def test_truncation_restores_producers_from_the_newest_snapshot_even_if_it_is_empty(tmp_path, monkeypatch):
     leader = new_log(tmp_path / "leader", **SMALL)
     log, follower = new_follower(tmp_path / "follower")
     for _ in range(60):
@@ -102,13 +102,13 @@ def follower_snapshots(log):
 
 
 def findings(log):
-    """What kafkalog-check finds."""
+    """Return the findings of kafkalog-check."""
     found = Findings()
     PartitionCheck(PartitionLog(PartitionLocation("orders", 0, str(log.directory))), found, True, lambda _: None).run()
     return found.kept
 
 
-def test_truncation_within_a_batch_takes_the_batch(tmp_path):
+def test_truncation_within_a_batch_removes_the_whole_batch(tmp_path):
     log, follower = new_follower(tmp_path)
     batches = [records(0, 10), records(10, 10), records(40, 5)]
     follower.append(parse_fetched_batches(memoryview(b"".join(batches))), NOW)
@@ -121,7 +121,7 @@ def test_truncation_within_a_batch_takes_the_batch(tmp_path):
     assert follower.truncate_to(10) == []
 
 
-def test_truncation_below_the_first_segment_begins_there(tmp_path):
+def test_truncation_below_the_first_segment_restarts_the_log_at_that_offset(tmp_path):
     log, follower = new_follower(tmp_path)
     follower.truncate_fully_and_start_at(100)
     follower.append(parse_fetched_batches(memoryview(records(100, 10, leader_epoch=4))), NOW)
@@ -134,7 +134,7 @@ def test_truncation_below_the_first_segment_begins_there(tmp_path):
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 60)]
 
 
-def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
+def test_truncation_of_a_marker_reopens_its_transaction(tmp_path):
     leader = Leader(tmp_path / "leader", random.Random(0))
     log, follower = new_follower(tmp_path / "follower")
     leader.write(60)
@@ -148,7 +148,7 @@ def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
 
 
 def test_reader_during_truncation_sees_the_old_log_or_the_new_one(tmp_path):
-    """At every change of a file: what is read is a beginning of the log, whole batches, never an error."""
+    """At every change of a file, a read returns whole batches of a prefix of the log and raises no error."""
     leader = Leader(tmp_path / "leader", random.Random(1))
     leader.write(60)
     log, follower = new_follower(tmp_path / "follower")
@@ -170,7 +170,7 @@ def test_reader_during_truncation_sees_the_old_log_or_the_new_one(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_kill_at_any_step_of_a_truncation_leaves_a_prefix_of_the_log(seed, tmp_path):
-    """Appending, truncating and beginning anew; each copy is recovered, then goes on following."""
+    """Kill a follower that appends, truncates and restarts; each copy is recovered and continues to follow."""
     chance = random.Random(seed)
     leader = Leader(tmp_path / "leader", chance)
     leader.write(50)

@@ -1,4 +1,4 @@
-"""An offset index is a hint: a wrong one costs time, never records."""
+"""Wrong offset indexes: reads become slower but still return all records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offsets_from(log: Log, offset: int, max_bytes: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("byte", range(8))
-def test_flipped_index_entry_every_fetch_gives_what_it_gave_before(tmp_path: Path, byte: int) -> None:
+def test_fetch_with_a_flipped_index_entry_returns_the_same_records(tmp_path: Path, byte: int) -> None:
     closed_log(tmp_path)
     pristine = (tmp_path / INDEX).read_bytes()
     log = reopened(tmp_path, recovery_point=78, **CONFIG)
@@ -53,7 +53,7 @@ def test_flipped_index_entry_every_fetch_gives_what_it_gave_before(tmp_path: Pat
         log.close()
 
 
-def test_batch_whose_offset_is_too_large_is_an_error_where_the_next_one_shows_it(tmp_path: Path) -> None:
+def test_fetch_of_a_batch_with_too_large_an_offset_is_an_error_at_the_next_batch(tmp_path: Path) -> None:
     closed_log(tmp_path)
     data = bytearray((tmp_path / LOG).read_bytes())
     second = 12 + struct.unpack_from(">i", data, 8)[0]
@@ -69,8 +69,8 @@ def test_batch_whose_offset_is_too_large_is_an_error_where_the_next_one_shows_it
     log.discard()
 
 
-def test_fetch_of_old_messages_that_ends_at_an_index_entry_tells_the_next_offset(tmp_path: Path) -> None:
-    """A message in format v0 or v1 does not tell its first offset, which the next fetch would begin at."""
+def test_fetch_of_legacy_messages_that_ends_at_an_index_entry_returns_the_next_offset(tmp_path: Path) -> None:
+    """A message in format v0 or v1 does not contain its first offset, at which the next fetch would begin."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     records = [LegacyRecord(offset, b"k", bytes(90), NOW) for offset in range(40)]

@@ -1,4 +1,4 @@
-"""Producers and transactions that a log finds again when it is loaded."""
+"""Producer state and transactions that loading a log restores."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def known(loaded, producer_id):
     return [batch.last_sequence for batch in known.batches]
 
 
-def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path):
+def test_recovery_restores_the_last_five_batches_of_a_producer(tmp_path):
     loaded = load_log(request(write_log(tmp_path / "t-0", idempotent(9))))
     assert known(loaded, 1) == [4, 5, 6, 7, 8]
     assert loaded.producers.end_offset == 9
 
 
-def test_the_newest_good_snapshot_is_taken_and_only_the_rest_is_replayed(tmp_path):
+def test_loader_uses_the_newest_valid_producer_snapshot_and_replays_later_batches(tmp_path):
     directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(3, 3), idempotent(3, 6))
     load_log(request(directory))
     assert sorted(contents(directory))[-1] == LEADER_EPOCH_CHECKPOINT
@@ -44,12 +44,12 @@ def test_the_newest_good_snapshot_is_taken_and_only_the_rest_is_replayed(tmp_pat
     assert known(load_log(request(directory, clean=True)), 1) == [4, 5, 6, 7, 8]
 
 
-def test_without_any_snapshot_a_crashed_log_is_replayed_from_its_beginning(tmp_path):
+def test_recovery_without_a_producer_snapshot_replays_the_whole_log(tmp_path):
     directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(1, 3))
     assert known(load_log(request(directory, recovery_point=3)), 1) == [0, 1, 2, 3]
 
 
-def test_open_and_aborted_transactions_are_found_again(tmp_path):
+def test_recovery_restores_open_and_aborted_transactions(tmp_path):
     directory = write_log(tmp_path / "t-0", transactions())
     loaded = load_log(request(directory))
     assert load_transaction_index(directory / name(0, ".txnindex")) == [(5, 0, 3, 2)]
@@ -59,7 +59,7 @@ def test_open_and_aborted_transactions_are_found_again(tmp_path):
     assert again.producers.first_unstable_offset(again.log_end_offset) == 5
 
 
-def test_snapshots_that_belong_to_nothing_are_removed(tmp_path):
+def test_loader_removes_producer_snapshots_without_a_segment(tmp_path):
     directory = write_log(tmp_path / "t-0", idempotent(3), idempotent(3, 3), padded=False)
     load_log(request(directory))
     for offset in (1, 2, 5, 8):
@@ -68,15 +68,15 @@ def test_snapshots_that_belong_to_nothing_are_removed(tmp_path):
     assert sorted(int(path.stem) for path in directory.glob("*.snapshot")) == [3, 6]
 
 
-def test_producers_expire(tmp_path):
+def test_producers_expire_when_the_log_is_loaded(tmp_path):
     directory = write_log(tmp_path / "t-0", idempotent(3), padded=False)
     day = 24 * 3600 * 1000
     assert len(load_log(request(directory, now_ms=NOW + day)).producers.producers()) == 1
     assert load_log(request(directory, now_ms=NOW + day + 2)).producers.producers() == []
 
 
-def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, monkeypatch):
-    """The shortcut of `replay` gives what taking in every batch gives."""
+def test_replay_of_many_producers_in_one_window_keeps_their_last_five_batches(tmp_path, monkeypatch):
+    """`replay` skips batches that cannot matter; the result equals that of applying every batch."""
     import random
 
     from kafkalog_broker.storage.partition import producer_replay
@@ -100,8 +100,8 @@ def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, mon
     assert sorted(quick.producers.entries()) == sorted(slow.producers.entries())
 
 
-def test_a_log_without_snapshots_has_them_after_the_first_start(tmp_path):
-    """Not scanned, as in Kafka: it was closed cleanly. After a crash it is not scanned from its beginning either."""
+def test_loader_writes_missing_producer_snapshots(tmp_path):
+    """A cleanly closed log is not scanned, as in Kafka; the new snapshots also shorten the scan after a later crash."""
     directory = write_log(tmp_path / "t-0", [records(0)], [records(1)], [records(2)], padded=False)
     load_log(request(directory, clean=True))
     assert sorted(int(path.stem) for path in directory.glob("*.snapshot")) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""What loading a log makes of its files: after a clean stop, after a crash, and as Kafka's own recovery did."""
+"""Loading a log after a clean shutdown and after a crash, compared with Kafka's recovery."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECOVERY_POINTS = {"compacted-0": 6000, "segments-1": 4800, "transactions-0": 4,
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "swept"])
 @pytest.mark.parametrize("crashed", golden_logs(release=KAFKA_4_3, crashed=True), ids=str)
-def test_recovery_gives_the_files_that_kafkas_recovery_gave(crashed, tmp_path, golden, monkeypatch, plain):
+def test_recovery_of_a_crashed_kafka_log_gives_the_same_files_as_kafka(crashed, tmp_path, golden, monkeypatch, plain):
     """The clean golden directory is the crashed one after its restart and clean shutdown. Only leader-epoch-checkpoint
     differs: the restarted leader had a new epoch."""
     monkeypatch.setattr(header_windows, "_PLAIN_BELOW", 1 << 40 if plain else 0)
@@ -48,7 +48,7 @@ def test_recovery_gives_the_files_that_kafkas_recovery_gave(crashed, tmp_path, g
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
-def test_a_log_closed_by_kafka_is_believed_and_nothing_changes(log, golden, golden_manifest_end, tmp_path):
+def test_loader_of_a_log_closed_by_kafka_changes_no_file(log, golden, golden_manifest_end, tmp_path):
     directory = tmp_path / log.name
     shutil.copytree(log.directory, directory)
     before = contents(directory)
@@ -61,7 +61,7 @@ def test_a_log_closed_by_kafka_is_believed_and_nothing_changes(log, golden, gold
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
-def test_everything_made_from_the_batches_alone_is_what_kafka_has(log, tmp_path):
+def test_recovery_from_log_files_alone_rebuilds_the_indexes_and_snapshots_of_kafka(log, tmp_path):
     """All indexes, epochs and snapshots are lost, only the .log files are left. Compaction has removed batches that
     snapshots and transaction indexes still know of, so compacted topics only get the same indexes."""
     directory = tmp_path / log.name
@@ -87,8 +87,8 @@ def golden_manifest_end(golden):
     return {f"{topic}-{partition}": offset for (topic, partition), offset in points.items()}
 
 
-def test_indexes_that_are_right_are_not_made_again(tmp_path):
-    """Of 10,000 logs that a start checks after a crash nearly all are whole: two new files for each take long."""
+def test_recovery_keeps_the_files_of_valid_indexes(tmp_path):
+    """Nearly all logs are intact after a crash, and writing two new files for each would delay the start."""
     directory = write_log(tmp_path / "t-0", [records(offset, 5, size=900) for offset in range(0, 60, 5)])
     load_log(request(directory))
     indexes = sorted(directory.glob("*index"))
@@ -101,7 +101,7 @@ def test_indexes_that_are_right_are_not_made_again(tmp_path):
         assert right == path.read_bytes() != bytes(len(right))
 
 
-def test_a_log_cut_at_every_byte_of_its_last_batches_is_whole_again(tmp_path):
+def test_recovery_of_a_log_truncated_at_any_byte_keeps_whole_batches(tmp_path):
     parts = [records(5, 2), records(7), records(8, 3, size=90)]
     whole = write_log(tmp_path / "whole", [records(0, 5)], parts)
     size = len(b"".join(parts))
@@ -124,7 +124,7 @@ def test_a_log_cut_at_every_byte_of_its_last_batches_is_whole_again(tmp_path):
         shutil.rmtree(directory)
 
 
-def test_segments_behind_a_bad_batch_are_removed(tmp_path, caplog):
+def test_recovery_removes_segments_after_a_damaged_batch(tmp_path, caplog):
     directory = write_log(tmp_path / "t-0", [records(0), records(1)], [records(2)], [records(3)])
     data = bytearray((directory / name(0, ".log")).read_bytes())
     data[-1] ^= 1
@@ -141,7 +141,7 @@ def test_segments_behind_a_bad_batch_are_removed(tmp_path, caplog):
     assert f"{name(2, '.log')} follows the truncated segment and is removed" in caplog.text
 
 
-def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path):
+def test_recovery_scans_only_segments_from_the_recovery_point_on(tmp_path):
     directory = write_log(tmp_path / "t-0", [records(0)], [records(1), records(2)], [records(3)])
     scanned: list = []
     loaded = load_log(request(directory, recovery_point=2), scanned.append)
@@ -150,12 +150,12 @@ def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path):
     assert loaded.recovery_point == 2
 
 
-def test_a_recovery_point_behind_the_end_falls_back_to_it(tmp_path):
+def test_recovery_point_beyond_the_log_end_is_reset_to_the_log_end(tmp_path):
     directory = write_log(tmp_path / "t-0", [records(0)])
     assert load_log(request(directory, recovery_point=99)).recovery_point == 1
 
 
-def test_an_empty_directory_becomes_an_empty_log_at_its_start_offset(tmp_path):
+def test_loader_creates_an_empty_log_at_the_log_start_offset_in_an_empty_directory(tmp_path):
     loaded = load_log(request(tmp_path, clean=True, log_start_offset=7))
     assert (loaded.base_offsets, loaded.log_start_offset, loaded.log_end_offset) == ([7], 7, 7)
     assert sorted(contents(tmp_path)) == [name(7, ".index"), name(7, ".log"), name(7, ".timeindex")]
@@ -163,7 +163,7 @@ def test_an_empty_directory_becomes_an_empty_log_at_its_start_offset(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_ends_before_its_start_offset_begins_anew_there(tmp_path, clean, caplog):
+def test_log_that_ends_before_its_start_offset_is_restarted_at_the_start_offset(tmp_path, clean, caplog):
     directory = write_log(tmp_path / "t-0", [records(0)], [records(1)], padded=False)
     write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [(0, 0)])
     (directory / name(2, ".snapshot")).write_bytes(b"")
@@ -175,14 +175,14 @@ def test_a_log_that_ends_before_its_start_offset_begins_anew_there(tmp_path, cle
     assert not list(directory.glob("*.snapshot"))
 
 
-def test_a_start_offset_in_the_middle_of_a_segment_is_kept(tmp_path):
+def test_log_start_offset_within_a_segment_is_kept(tmp_path):
     directory = write_log(tmp_path / "t-0", [records(0, 5)], padded=False)
     loaded = load_log(request(directory, clean=True, log_start_offset=3))
     assert (loaded.base_offsets, loaded.log_start_offset, loaded.log_end_offset) == ([0], 3, 5)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_missing_index_is_made_again_also_after_a_clean_shutdown(tmp_path, suffix):
+def test_loader_rebuilds_a_missing_index_after_a_clean_shutdown(tmp_path, suffix):
     directory = write_log(tmp_path / "t-0", [records(0), records(1, size=5000), records(2)], [records(3)], padded=False)
     loaded = load_log(request(directory))
     assert loaded.log_end_offset == 4
@@ -192,7 +192,7 @@ def test_a_missing_index_is_made_again_also_after_a_clean_shutdown(tmp_path, suf
     assert contents(directory) == whole
 
 
-def test_an_index_that_leads_astray_is_made_again(tmp_path, caplog):
+def test_loader_rebuilds_an_index_with_a_wrong_entry(tmp_path, caplog):
     directory = write_log(tmp_path / "t-0", [records(0), records(1, size=5000), records(2)], padded=False)
     load_log(request(directory))
     whole = contents(directory)
@@ -208,7 +208,7 @@ def test_an_index_that_leads_astray_is_made_again(tmp_path, caplog):
         assert contents(directory)[name(0, ".index")] == whole[name(0, ".index")]
 
 
-def test_a_damaged_transaction_index_is_made_again(tmp_path):
+def test_loader_rebuilds_a_damaged_transaction_index(tmp_path):
     directory = write_log(tmp_path / "t-0", transactions(), [records(9)])
     load_log(request(directory))
     whole = contents(directory)
@@ -217,7 +217,7 @@ def test_a_damaged_transaction_index_is_made_again(tmp_path):
     assert contents(directory) == whole
 
 
-def test_damage_in_a_flushed_segment_is_not_cut_for_a_missing_index(tmp_path):
+def test_rebuild_of_a_missing_index_does_not_truncate_a_damaged_flushed_segment(tmp_path):
     from kafkalog_spark.errors import CorruptBatch
 
     directory = write_log(tmp_path / "t-0", [records(0), records(1)], [records(2)], padded=False)
@@ -230,7 +230,7 @@ def test_damage_in_a_flushed_segment_is_not_cut_for_a_missing_index(tmp_path):
     assert len(contents(directory)[name(0, ".log")]) == 2 * len(records(0))
 
 
-def test_epochs_of_batches_that_were_cut_off_go_and_those_of_the_log_come(tmp_path):
+def test_recovery_drops_epochs_of_truncated_batches_and_adds_those_of_the_log(tmp_path):
     directory = write_log(
         tmp_path / "t-0", [records(0, leader_epoch=0), records(1, leader_epoch=3), records(2, leader_epoch=3), b"\1"]
     )
@@ -243,7 +243,7 @@ def test_epochs_of_batches_that_were_cut_off_go_and_those_of_the_log_come(tmp_pa
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_damaged_epoch_file_is_made_again_from_the_whole_log(tmp_path, clean):
+def test_loader_rebuilds_a_damaged_epoch_checkpoint_from_the_whole_log(tmp_path, clean):
     directory = write_log(tmp_path / "t-0", [records(0, leader_epoch=0)], [records(1, leader_epoch=3)], padded=False)
     (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(b"0\n2\n0 0\n")
     loaded = load_log(request(directory, clean=clean, recovery_point=1))
@@ -251,8 +251,8 @@ def test_a_damaged_epoch_file_is_made_again_from_the_whole_log(tmp_path, clean):
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0\0"])
-def test_recovery_cuts_at_a_control_record_that_cannot_be_read(tmp_path, key, caplog):
-    """Its CRC is valid. Kafka throws InvalidRecordException, and cuts there (LogSegment.recover)."""
+def test_recovery_truncates_at_an_unreadable_control_record(tmp_path, key, caplog):
+    """The batch has a valid CRC. Kafka throws InvalidRecordException and truncates there (LogSegment.recover)."""
     unreadable = batch(
         2, [V2Record(2, NOW, key, bytes(6))], attributes=TRANSACTIONAL | 0x20, producer_id=5, producer_epoch=0
     )

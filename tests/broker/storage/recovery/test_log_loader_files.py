@@ -21,37 +21,37 @@ def planned(*listing, next_offsets=None):
     return plan_startup(list(listing), lambda file: (next_offsets or {})[int(file[:20])])
 
 
-def test_a_tidy_directory_is_left_as_it_is():
+def test_loader_leaves_a_clean_directory_unchanged():
     plan = planned(*segment(0), *segment(7), name(7, ".snapshot"), "partition.metadata", "leader-epoch-checkpoint")
     assert (plan.removals, plan.renames) == ((), ())
     assert (plan.base_offsets, plan.snapshots, plan.complete) == ((0, 7), (7,), {0, 7})
 
 
-def test_deleted_files_and_indexes_without_a_log_go():
+def test_loader_removes_deleted_files_and_indexes_without_a_log():
     plan = planned(*segment(0, ".deleted"), *segment(7), name(3, ".index"), name(5, ".snapshot.deleted"), "notes.txt")
     assert set(plan.removals) == {*segment(0, ".deleted"), name(3, ".index"), name(5, ".snapshot.deleted")}
     assert plan.base_offsets == (7,)
 
 
-def test_small_files_that_a_crash_left_unfinished_go_and_those_of_others_stay():
+def test_loader_removes_its_own_temporary_files_and_keeps_foreign_ones():
     plan = planned(
         *segment(0), "leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp", "partition.metadata.tmp", "a.tmp"
     )
     assert set(plan.removals) == {"leader-epoch-checkpoint.tmp", "partition.metadata.tmp"}
 
 
-def test_a_segment_without_one_of_its_indexes_is_not_complete():
+def test_segment_without_one_of_its_indexes_is_incomplete():
     assert planned(name(0, ".log"), name(0, ".index")).complete == set()
     assert planned(name(0, ".log"), name(0, ".timeindex")).complete == set()
 
 
-def test_an_unfinished_cleaning_is_forgotten_swap_files_before_cleaned_ones():
+def test_loader_removes_files_of_an_unfinished_cleaning_in_order():
     plan = planned(*segment(0), *segment(7), *segment(0, ".cleaned"), *segment(7, ".swap"))
     assert plan.removals == (*sorted(segment(7, ".swap")), *sorted(segment(0, ".cleaned")))
     assert plan.base_offsets == (0, 7)
 
 
-def test_a_finished_cleaning_takes_the_place_of_what_it_replaces():
+def test_loader_replaces_segments_by_those_of_a_finished_cleaning():
     plan = planned(
         *segment(0), *segment(4), *segment(9), *segment(0, ".swap"), name(4, ".snapshot"), next_offsets={0: 9}
     )
@@ -62,8 +62,8 @@ def test_a_finished_cleaning_takes_the_place_of_what_it_replaces():
     assert plan.snapshots == (4,)
 
 
-def test_a_crash_at_any_step_of_tidying_gives_the_same_log(tmp_path):
-    """Each step is one removal or rename: after each the directory is looked at anew."""
+def test_crash_at_any_step_of_loader_cleanup_gives_the_same_log(tmp_path):
+    """Each step is one removal or rename; after each one, a new start lists the directory again."""
     data = {
         base: b"".join(batch(offset, [V2Record(offset, 1)]) for offset in range(base, end))
         for base, end in ((0, 4), (4, 9), (9, 12))
@@ -103,7 +103,7 @@ def test_a_crash_at_any_step_of_tidying_gives_the_same_log(tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b"", b"torn", bytes(100)])
-def test_the_next_offset_of_a_swap_log_comes_from_its_headers(tmp_path, tail):
+def test_next_offset_of_a_swap_log_is_read_from_its_batch_headers(tmp_path, tail):
     path = tmp_path / name(5, ".log.swap")
     path.write_bytes(tail)
     assert next_offset_of(path) == 5

@@ -41,7 +41,7 @@ BASES = [0, FAR, 3 * FAR]
 
 
 @pytest.mark.parametrize("recovery_point", [0, 6, FAR + 1, 3 * FAR])
-def test_a_segment_whose_offsets_overflow_is_split_and_nothing_is_cut(tmp_path, recovery_point):
+def test_overflowed_segment_is_split_without_losing_records(tmp_path, recovery_point):
     directory, data = overflowed(tmp_path / "t-0")
     loaded = load_log(request(directory, recovery_point=recovery_point))
     assert (loaded.base_offsets, loaded.log_end_offset) == (BASES, 3 * FAR + 2)
@@ -56,14 +56,14 @@ def test_a_segment_whose_offsets_overflow_is_split_and_nothing_is_cut(tmp_path, 
         assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (5, 5, FAR + 3)
 
 
-def test_an_overflowed_segment_without_index_is_split_after_a_clean_stop_too(tmp_path):
+def test_overflowed_segment_without_an_index_is_split_after_a_clean_shutdown(tmp_path):
     directory, data = overflowed(tmp_path / "t-0")
     (directory / name(0, ".index")).unlink()
     assert load_log(request(directory, clean=True)).base_offsets == BASES
     assert log_of(directory) == (BASES, data)
 
 
-def test_a_torn_end_of_an_overflowed_segment_is_cut_and_nothing_else(tmp_path):
+def test_recovery_of_an_overflowed_segment_truncates_only_its_torn_end(tmp_path):
     directory, data = overflowed(tmp_path / "t-0")
     with open(directory / name(0, ".log"), "ab") as file:
         file.write(b"torn" + bytes(3_000_000))
@@ -72,7 +72,7 @@ def test_a_torn_end_of_an_overflowed_segment_is_cut_and_nothing_else(tmp_path):
     assert sum(one.truncated_bytes for one in loaded.recovered) == 3_000_004
 
 
-def test_a_first_batch_that_is_far_from_the_base_offset_gets_a_segment_of_its_own(tmp_path):
+def test_overflowed_segment_with_a_distant_first_batch_gets_a_segment_for_that_batch(tmp_path):
     directory = tmp_path / "t-0"
     write_log(directory, [records(0), records(FAR + 7, 2)])
     cut = (directory / name(0, ".log")).read_bytes()[len(records(0)) :]
@@ -87,7 +87,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", range(1, 60))
-def test_a_kill_at_any_instant_of_a_split_loses_nothing(tmp_path, step, monkeypatch):
+def test_kill_at_any_step_of_a_segment_split_loses_no_record(tmp_path, step, monkeypatch):
     directory, data = overflowed(tmp_path / "t-0")
     steps = iter(range(1, 1000))
 

@@ -17,7 +17,7 @@ VERSION = "4.3.0"  # what its tests choose by
 
 @dataclass
 class KafkaServer:
-    """What tests ask of the broker. There are no listeners with TLS or SASL."""
+    """The suite's interface to the broker. There are no listeners with TLS or SASL."""
 
     host: str
     port: int

@@ -31,7 +31,7 @@ class ExternalService:
 
 
 class SpawnedService:
-    """A Kafka that the suite would start itself: `_needs_its_own` comes before."""
+    """A Kafka that the suite would start itself; `_needs_its_own` skips its tests first."""
 
 
 def _needs_its_own(original: Callable[..., Any]) -> Callable[..., Any]:

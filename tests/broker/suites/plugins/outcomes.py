@@ -1,4 +1,4 @@
-"""A pytest plugin that writes what became of every test to the file KAFKALOG_OUTCOMES, as JSON."""
+"""A pytest plugin that writes the outcome of every test to the file KAFKALOG_OUTCOMES, as JSON."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.net.dispatch import response_of
-from kafkalog_broker.protocol.request import ConnectionInfo
+from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import plain, request_entity

@@ -1,4 +1,4 @@
-"""Decoding of Protobuf values with one or several writer descriptors into the projected columns."""
+"""Decoder of Protobuf values with one or several writer descriptors into the projected columns."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import pyarrow as pa
 
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.projection_check import check_projection
-from kafkalog_spark.typed.columns.reading import NO_ENTRY, NO_POSITION, DecodeFaults, SchemaReading
+from kafkalog_spark.typed.columns.resolving_decoder import NO_ENTRY, NO_POSITION, DecodeFaults, ResolvingDecoder
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
-from kafkalog_spark.typed.protobuf.message_merging import Malformed, merged
+from kafkalog_spark.typed.protobuf.message_merging import Malformed, merge_submessages
 from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Message, Plan, ProtobufFault
 from kafkalog_spark.typed.protobuf.plan_compiler import MAX_SLOTS, PlanCompiler
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 from kafkalog_spark.typed.protobuf.scan_kernel import Seen
 
 
-class ProtobufReading(SchemaReading):
+class ProtobufResolvingDecoder(ResolvingDecoder):
     """Decoder of the projected columns of a Protobuf message."""
 
-    faults, max_rows = ProtobufFault, MAX_SLOTS // 2
+    fault_codes, max_rows = ProtobufFault, MAX_SLOTS // 2
 
     def __init__(self, reader: Any, projection: pa.Schema, read_options: ProtobufReadOptions) -> None:
-        """Create a reading without writer descriptors.
+        """Create a decoder without writer descriptors.
 
         Args:
             reader: Descriptor of the message that values are read as.
@@ -39,47 +39,49 @@ class ProtobufReading(SchemaReading):
         self._read_options = read_options
         super().__init__(projection, types.columns_of(reader, read_options))
 
-    def new_program(self) -> Plan:
+    def _new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
         return Plan()
 
-    def add(self, writer: Any) -> int:
-        """Compile a descriptor. Raises OptionError also if a projected column has another type there."""
+    def _compile(self, writer: Any) -> int:
+        """Compile a descriptor. Raises OptionError also if it has a projected column with another type."""
         available = pa.struct(list(types.columns_of(writer, self._read_options)))
         names = {field.name for field in available}
         check_projection(pa.struct([field for field in self.schema if field.name in names]), available, "")
-        entry = PlanCompiler(self._program, self._read_options).message(writer, self._tree, available)
+        entry = PlanCompiler(self._program, self._read_options).compile_message(writer, self._tree, available)
         self._descriptors[entry] = writer
         return entry
 
-    def kernel(self) -> tuple[Callable[..., int], Workspace]:
+    def _kernel(self) -> tuple[Callable[..., int], Workspace]:
         max_slots = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
-        space = Workspace(
+        workspace = Workspace(
             np.empty((LEVELS * max_slots, len(Seen)), np.int64),
             np.empty((LEVELS, len(Level)), np.int64),
             np.empty(MAX_ENUM_NAME, np.uint8),
         )
-        return decode_protobuf, space
+        return decode_protobuf, workspace
 
-    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
-        """Decode all values. In the rare case of NEEDS_MERGE, rewrite those values and decode all once more."""
-        columns, faults = super().run(values, entries)
+    def _decode_columns(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
+        """Decode all values. If some have the fault NEEDS_MERGE, rewrite those and decode all values once more."""
+        columns, faults = super()._decode_columns(values, entries)
         rows = np.flatnonzero(faults.codes == ProtobufFault.NEEDS_MERGE)
         if not len(rows):
             return columns, faults
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
-        parts, size, entries = [data], len(data), entries.copy()
+        chunks, size, entries = [data], len(data), entries.copy()
         refused: dict[int, ProtobufFault] = {}
         for row in rows.tolist():
             try:
-                rewritten = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
+                rewritten = merge_submessages(
+                    data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])]
+                )
             except Malformed as error:
                 refused[row], entries[row] = error.fault, NO_ENTRY
                 continue
             starts[row], ends[row] = size, size + len(rewritten)
             size += len(rewritten)
-            parts.append(np.frombuffer(rewritten, np.uint8))
-        columns, faults = super().run(Values(np.concatenate(parts), starts, ends), entries)
+            chunks.append(np.frombuffer(rewritten, np.uint8))
+        columns, faults = super()._decode_columns(Values(np.concatenate(chunks), starts, ends), entries)
         for row, fault in refused.items():
             faults.codes[row], faults.positions[row] = fault, NO_POSITION
         return columns, faults

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.format.names import valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
-from kafkalog_spark.log.tiered.remote_names import (
+from kafkalog_spark.log.tiered.object_keys import (
     Layout,
     RemoteFile,
     RemoteObjects,
-    RemoteSegment,
-    TopicIdPartition,
+    group_by_segment,
     parse_aiven_topic_dir,
     parse_partition_number,
     remote_directory,
     remote_key,
-    remote_objects,
 )
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 
 aiven_key = partial(remote_key, Layout.AIVEN)
 local_tiered_key = partial(remote_key, Layout.LOCAL_TIERED)
@@ -49,10 +48,10 @@ segments = st.builds(
 
 
 def parsed(layout: Layout, *names: str) -> list[RemoteObjects]:
-    return remote_objects(names, layout, SEGMENT.partition)
+    return group_by_segment(names, layout, SEGMENT.partition)
 
 
-def test_aivens_own_key() -> None:
+def test_key_of_aivens_tests_is_parsed_and_formatted() -> None:
     assert aiven_key(SEGMENT, RemoteFile.LOG, "someprefix/") == AIVEN
     _, topic, number, name = AIVEN.split("/")
     assert (parse_aiven_topic_dir(topic), parse_partition_number(number)) == (("topic", TOPIC_ID), 7)
@@ -73,12 +72,12 @@ def test_aivens_own_key() -> None:
         (".leader-epoch-checkpoint", RemoteFile.LEADER_EPOCHS),
     ],
 )
-def test_aivens_objects_of_before_october_2023(suffix: str, file: RemoteFile) -> None:
+def test_aiven_objects_from_before_october_2023_are_parsed(suffix: str, file: RemoteFile) -> None:
     (found,) = parsed(Layout.AIVEN, NAME + suffix)
     assert found.objects == {file: NAME + suffix}
 
 
-def test_a_prefix_without_slash_belongs_to_the_topic_unless_it_is_given() -> None:
+def test_prefix_without_slash_belongs_to_the_topic_unless_it_is_given() -> None:
     topic = aiven_key(SEGMENT, RemoteFile.LOG, "bucket/tier-").split("/")[1]
     assert parse_aiven_topic_dir(topic) == ("tier-topic", TOPIC_ID)
     assert parse_aiven_topic_dir(topic, "tier-") == ("topic", TOPIC_ID)
@@ -97,24 +96,24 @@ def test_a_prefix_without_slash_belongs_to_the_topic_unless_it_is_given() -> Non
         NAME.replace("tqim", "tqi") + ".log",
     ],
 )
-def test_what_is_no_object_of_aivens(name: str) -> None:
+def test_other_names_are_no_aiven_objects(name: str) -> None:
     assert parsed(Layout.AIVEN, name) == []
 
 
 @pytest.mark.parametrize("number", ["07", "2147483648", "", "-1", "x"])
-def test_what_is_no_partition_of_aivens(number: str) -> None:
+def test_other_names_are_no_aiven_partitions(number: str) -> None:
     assert parse_partition_number(number) is None
 
 
 @pytest.mark.parametrize(
     "name", [f"to+pic-{ID}", f"..-{ID}", f"topic-{ID[1:]}", "topic", LOCAL.partition("/")[0].replace("topic", "to+")]
 )
-def test_what_is_no_topic_of_aivens(name: str) -> None:
+def test_other_names_are_no_aiven_topics(name: str) -> None:
     assert parse_aiven_topic_dir(name) is None
 
 
 @given(segments, st.sampled_from(RemoteFile), st.sampled_from(["", "a/", "a/b-c/", "x-0/7/"]))
-def test_aivens_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
+def test_aiven_keys_round_trip(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
     key = aiven_key(segment, file, prefix)
     directory, _, name = key.rpartition("/")
     assert directory == remote_directory(Layout.AIVEN, segment.partition, prefix)
@@ -131,7 +130,7 @@ def test_aivens_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix:
 
 
 @given(segments, st.sampled_from(RemoteFile), st.sampled_from(["", "a/", "a/b-c-0/"]))
-def test_local_tiered_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
+def test_local_tiered_keys_round_trip(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
     if file in (RemoteFile.MANIFEST, RemoteFile.INDEXES):
         with pytest.raises(KeyError):
             local_tiered_key(segment, file, prefix)
@@ -144,22 +143,22 @@ def test_local_tiered_keys_both_ways(segment: RemoteSegment, file: RemoteFile, p
     )  # fmt: skip
 
 
-def test_offsets_without_padding_are_of_older_releases() -> None:
+def test_offsets_without_padding_of_older_releases_are_parsed() -> None:
     (found,) = parsed(Layout.LOCAL_TIERED, "1234-tqimKeZwStOEOwRzT3L5oQ.leader_epoch_checkpoint")
     assert (found.start_offset, *found.objects) == (1234, RemoteFile.LEADER_EPOCHS)
 
 
-def test_objects_of_a_segment_are_gathered() -> None:
+def test_objects_of_a_segment_are_grouped() -> None:
     other = SEGMENT.name.replace("1234", "1200")
     names = (f"{NAME}.log", f"{NAME}.rsm-manifest", f"{other}.log", "something else")
     first, second = parsed(Layout.AIVEN, *names)
-    assert (first.start_offset, first.missing) == (1200, frozenset({RemoteFile.MANIFEST}))
-    assert (second.start_offset, second.missing) == (1234, frozenset())
+    assert (first.start_offset, first.missing_files) == (1200, frozenset({RemoteFile.MANIFEST}))
+    assert (second.start_offset, second.missing_files) == (1234, frozenset())
     assert second.objects[RemoteFile.LOG] == names[0]
     (local,) = parsed(Layout.LOCAL_TIERED, f"{NAME}.log")
-    assert RemoteFile.PRODUCER_SNAPSHOT in local.missing
-    assert RemoteFile.TRANSACTION_INDEX not in local.missing
+    assert RemoteFile.PRODUCER_SNAPSHOT in local.missing_files
+    assert RemoteFile.TRANSACTION_INDEX not in local.missing_files
 
 
-def test_ids_are_kafkas_uuids() -> None:
+def test_ids_are_formatted_like_kafkas_uuids() -> None:
     assert uuid_to_text(uuid.UUID(int=0)) == "A" * 22

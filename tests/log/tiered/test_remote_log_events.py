@@ -15,18 +15,17 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    NEXT_STATES,
+from kafkalog_spark.log.tiered.remote_log_events import (
     PartitionDeleteState,
     PartitionDeletion,
-    RemoteLogState,
     RemoteSegmentState,
     SegmentEvent,
     SegmentUpdate,
     decode_event,
     encode_event,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_log_state import NEXT_STATES, RemoteLogState
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
 from tests.log.helpers.damaged_bytes import damaged
 from tests.log.tiered.golden_tiered import CLUSTERS, GoldenCluster
 from tests.log.tiered.kafkas_rules import recorded
@@ -58,7 +57,7 @@ def deletion_bytes(tags: bytes = NO_TAGS, state: int = 2) -> bytes:
 
 
 @pytest.mark.parametrize("tags", [NO_TAGS, UNKNOWN_TAGS])
-def test_the_three_events(tags: bytes) -> None:
+def test_all_three_event_types_are_decoded(tags: bytes) -> None:
     event = decode_event(event_bytes(tags, tags))
     assert isinstance(event, SegmentEvent)
     found = event.segment
@@ -81,7 +80,7 @@ def test_the_three_events(tags: bytes) -> None:
         (b"\2\0\1\1\1\4\0\0\0\5", True),  # BrokerLeaderEpoch, of a later version
     ],
 )
-def test_the_tag_that_says_that_there_is_no_transaction_index(own_tags: bytes, empty: bool) -> None:
+def test_tag_for_an_empty_transaction_index_is_decoded(own_tags: bytes, empty: bool) -> None:
     event = decode_event(event_bytes(own_tags=own_tags, version=b"\1"))
     assert isinstance(event, SegmentEvent)
     assert event.segment.transaction_index_empty is empty
@@ -109,7 +108,7 @@ def test_damage_is_an_error_with_its_byte(value: bytes, position: int, text: str
     assert caught.value.position == position
 
 
-def test_an_array_that_announces_more_than_there_is() -> None:
+def test_array_longer_than_its_data_is_an_error() -> None:
     at = event_bytes().index(b"\3" + struct.pack(">iq", 4, 10))
     for announced, text, position in (
         (b"\0", "the array segment_leader_epochs is null", at),
@@ -124,7 +123,7 @@ def test_an_array_that_announces_more_than_there_is() -> None:
     ("value", "text"),
     [(b"\2\0\0", "frame version 2"), (b"\1\3\0", "apiKey 3 .* snapshot files only"), (b"\1\x64\0", "apiKey 100")],
 )
-def test_what_is_not_known_here(value: bytes, text: str) -> None:
+def test_unknown_types_and_versions_are_refused(value: bytes, text: str) -> None:
     with pytest.raises(UnsupportedFormat, match=text):
         decode_event(value)
 
@@ -148,7 +147,7 @@ def test_any_bytes_give_an_event_or_our_error(data: bytes, head: bytes) -> None:
         pass
 
 
-def test_what_kafkas_own_serde_writes() -> None:
+def test_events_of_kafkas_serde_are_decoded() -> None:
     """RemoteLogMetadataSerde of Kafka 4.3.0: also what no cluster was seen to write."""
     values = [base64.b64decode(data) for data, _ in recorded()["written"]]
     texts = [text for _, text in recorded()["written"]]
@@ -186,7 +185,7 @@ def segments_of(state: RemoteLogState) -> list[RemoteSegment]:
     return [] if states is None else list(states.readable.values())
 
 
-def test_only_what_was_copied_whole_is_readable() -> None:
+def test_only_completely_copied_segments_are_readable() -> None:
     event = started()
     assert readable(event) == []
     assert readable(event, update(event, FINISHED)) == [(0, 9)]
@@ -195,7 +194,7 @@ def test_only_what_was_copied_whole_is_readable() -> None:
     assert readable(event, update(event, DELETING)) == []
 
 
-def test_an_update_changes_who_when_and_what_the_plugin_keeps() -> None:
+def test_update_changes_broker_time_state_and_custom_metadata() -> None:
     event = started()
     state = RemoteLogState([event, update(event, FINISHED, 123, b"kept")])
     (found,) = segments_of(state)
@@ -204,37 +203,37 @@ def test_an_update_changes_who_when_and_what_the_plugin_keeps() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), list(product([STARTED, FINISHED, DELETING], RemoteSegmentState)))
-def test_an_event_that_does_not_follow_changes_nothing(before: RemoteSegmentState, after: RemoteSegmentState) -> None:
+def test_invalid_state_transition_changes_nothing(before: RemoteSegmentState, after: RemoteSegmentState) -> None:
     event = started(state=before)
     state = RemoteLogState([event, update(event, after)])
     follows = after is before or after in NEXT_STATES[before]
-    assert state.odd == (0 if follows else 1)
+    assert state.invalid_transitions == (0 if follows else 1)
     (now,) = [found.state for found in state.segments.values()] or [DELETED]
     assert now is (after if follows else before)
 
 
-def test_events_that_are_said_again() -> None:
+def test_repeated_events_change_nothing() -> None:
     event = started()
     done = update(event, FINISHED)
     assert readable(event, event, done, done) == [(0, 9)]
     state = RemoteLogState([event, done, event])  # it would begin again: ignored
-    assert (state.odd, len(segments_of(state))) == (1, 1)
+    assert (state.invalid_transitions, len(segments_of(state))) == (1, 1)
     gone = RemoteLogState([event, done, update(event, DELETING), update(event, DELETED), update(event, DELETED)])
-    assert (gone.odd, gone.segments) == (0, {})
+    assert (gone.invalid_transitions, gone.segments) == (0, {})
 
 
-def test_an_update_of_what_nobody_knows_is_counted() -> None:
+def test_update_of_an_unknown_segment_is_counted() -> None:
     state = RemoteLogState([update(started(), FINISHED)] * 150)
-    assert (state.odd, state.by_partition()) == (150, {})
+    assert (state.invalid_transitions, state.by_partition()) == (150, {})
 
 
 @pytest.mark.parametrize("state", PartitionDeleteState)
-def test_a_partition_that_is_being_deleted_is_not_readable(state: PartitionDeleteState) -> None:
+def test_partition_that_is_being_deleted_is_not_readable(state: PartitionDeleteState) -> None:
     event = started()
     assert readable(event, update(event, FINISHED), PartitionDeletion(PARTITION, 1, 9, state)) == []
 
 
-def test_what_may_not_be_read_is_refused() -> None:
+def test_started_and_deleted_segments_are_not_readable() -> None:
     done, begun, gone = started(0, 9), started(10, 19), started(20, 29)
     events: list[SegmentEvent | SegmentUpdate] = [
         done,
@@ -250,7 +249,7 @@ def test_what_may_not_be_read_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
-def test_what_kafka_wrote_is_written_byte_for_byte(cluster: GoldenCluster) -> None:
+def test_kafkas_events_are_written_byte_for_byte(cluster: GoldenCluster) -> None:
     values = cluster.event_values().values()
     assert values
     for value in values:
