@@ -113,7 +113,8 @@ def _check_min_isr(change: ResourceChange, overrides: Mapping[str, str], *, for_
 
 def _check_cleaner_threads(before: BrokerConfig, after: BrokerConfig) -> None:
     """Apply the rule of Kafka's `LogCleaner.validateReconfiguration`. Raises BrokerError (INVALID_REQUEST)."""
-    current, requested = before.log_cleaner_threads, after.log_cleaner_threads
+    current = before.log_cleaner_threads
+    requested = after.log_cleaner_threads
     message = None
     if requested < 1 and requested != current:
         message = "should be at least 1"
@@ -132,7 +133,8 @@ def _check_thread_pools(before: BrokerConfig, after: BrokerConfig) -> None:
         BrokerError: INVALID_REQUEST.
     """
     for name in _THREAD_POOLS:
-        current, requested = int(before.text(name) or 0), int(after.text(name) or 0)
+        current = int(before.text(name) or 0)
+        requested = int(after.text(name) or 0)
         if not current // 2 <= requested <= current * 2:
             bound = "be at least half" if requested < current else "not be greater than double"
             raise BrokerError(

@@ -38,7 +38,8 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
     Returns:
         The error of each resource in request order; None if it was altered.
     """
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     errors: list[BrokerError | None] = []
     topic_overrides: dict[str, Mapping[str, str]] = {}
     topic_positions: list[int] = []  # in `errors`

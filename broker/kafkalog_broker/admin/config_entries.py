@@ -70,7 +70,8 @@ def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
     internal.segment.bytes replaces segment.bytes in effect, but segment.bytes is listed without it, as in Kafka.
     """
     shown = {name: text for name, text in overrides.items() if name != INTERNAL_SEGMENT_BYTES}
-    config, effective = broker.config, LogConfig.of(broker.config, shown)
+    config = broker.config
+    effective = LogConfig.of(broker.config, shown)
     return [
         _entry(definition, topic_text(config, effective, overrides, name), topic_sources(config, overrides, name))
         for name, definition in TOPIC_PROPERTIES.items()

@@ -67,7 +67,8 @@ def _check_groups(value: Value) -> None:
     check("group.share.max.share.sessions", operator.ge, "greater than or equal to", "group.share.max.size")
     replicas, max_replicas = "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
     check(replicas, operator.le, "less than or equal to", max_replicas)
-    assignors, name = value("group.consumer.assignors"), "group.consumer.assignors"
+    assignors = value("group.consumer.assignors")
+    name = "group.consumer.assignors"
     if not assignors or not set(assignors) <= set(ASSIGNORS):
         raise invalid_value(name, ",".join(assignors), f"this broker has {' and '.join(ASSIGNORS)}")
 

@@ -136,7 +136,8 @@ class Property:
         return format_value(self._convert(text)) if text is not None else None
 
     def _convert(self, text: str) -> Value:
-        kind, trimmed = self.type, text.strip()
+        kind = self.type
+        trimmed = text.strip()
         if kind is PropertyType.BOOLEAN:
             if trimmed.lower() not in ("true", "false"):
                 raise self._error(text, "Expected value to be either true or false")

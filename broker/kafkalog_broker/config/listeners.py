@@ -88,7 +88,8 @@ def advertised_endpoints(served: tuple[Listener, ...], configured: tuple[Listene
     Raises:
         ConfigError: If a name is not a listener, or no client can connect to an address.
     """
-    name, endpoints = "advertised.listeners", configured or served
+    name = "advertised.listeners"
+    endpoints = configured or served
     served_names = {listener.name for listener in served}
     for listener in endpoints:
         if listener.name not in served_names:

@@ -40,7 +40,9 @@ class StateCopies(Generic[Content]):
             decode: Turns the JSON object into the content.
         """
         self._files = [Path(directory) / name for directory in directories]
-        self._name, self._encode, self._decode = name, encode, decode
+        self._name = name
+        self._encode = encode
+        self._decode = decode
         self._generation = 0
 
     def load(self) -> Content | None:
@@ -89,7 +91,8 @@ class StateCopies(Generic[Content]):
             state = json.loads(data)
             if state["version"] != VERSION:
                 raise UnsupportedFormat(f"version {state['version']} of {self._name}, only {VERSION} is known")
-            generation, content = state["generation"], self._decode(state)
+            generation = state["generation"]
+            content = self._decode(state)
             if type(generation) is not int:
                 raise TypeError("the generation is not an integer")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -118,7 +118,9 @@ class _Pass:
         until, appended_bytes = log.high_watermark, log.appended_bytes
         stable, log_start = log.last_stable_offset, log.log_start_offset
         pieces: list[bytes | memoryview] = []
-        offset, size, is_full = request.fetch_offset, 0, False
+        offset = request.fetch_offset
+        size = 0
+        is_full = False
         while offset < until and not is_full and not self._is_closed():
             room = min(request.max_bytes - size, self.left)
             oversized_first = self._oversized_first(request, room, has_pieces=bool(pieces))
@@ -163,7 +165,8 @@ class _Slot:
     """One slot of a semaphore, released while the request waits for remote storage."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots, self._is_held = slots, False
+        self._slots = slots
+        self._is_held = False
 
     async def __aenter__(self) -> None:
         await self._slots.acquire()

@@ -197,14 +197,17 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
 
 def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
-    units, most = units_of_batches(batches), len(batches)
+    units = units_of_batches(batches)
+    most = len(batches)
     if kind is PayloadKind.MESSAGES:
-        units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
+        units[:, Unit.START] = batches[:, HeaderColumn.POSITION]
+        units[:, Unit.BASE_OFFSET] = 0
     else:
         announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
         size = int(batches[:, HeaderColumn.SIZE].sum())
         most = min(announced, size // layout.MIN_RECORD_SIZE)
-    magic, payload = out.request.magic, as_array(data)
+    magic = out.request.magic
+    payload = as_array(data)
     messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, most)
     fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
     if fitting:

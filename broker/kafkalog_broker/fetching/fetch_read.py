@@ -125,7 +125,8 @@ async def read_partitions(
     total, must_respond = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
     if FileHandle.open_now >= MAX_OPEN_WITH_RESPONSES:
-        max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _UNLIMITED
+        max_bytes = min(max_bytes, READ_AT_ONCE_BYTES)
+        at_once = _UNLIMITED
     left = max_bytes
     for number, request in enumerate(partitions, 1):
         if not number % PARTITIONS_PER_CHECK and time_slice.is_over:
@@ -155,7 +156,8 @@ def _read(
     request: FetchPartition, log: Log, left: int, at_once: int, at_least_one: bool, read_committed: bool
 ) -> FetchedPartition:
     high_watermark, stable, log_start = log.high_watermark, log.last_stable_offset, log.log_start_offset
-    offset, appended_bytes = request.fetch_offset, log.appended_bytes
+    offset = request.fetch_offset
+    appended_bytes = log.appended_bytes
     if request.last_fetched_epoch >= 0:
         diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
         if diverging is not None:
@@ -170,7 +172,8 @@ def _read(
     aborted: Sequence[AbortedTransaction] | None = () if read_committed else None
     size, is_cut_off, remote = 0, False, None
     if offset < log.local_log_start_offset:
-        is_cut_off, remote = True, RemoteRange(min(left, request.max_bytes), at_least_one)
+        is_cut_off = True
+        remote = RemoteRange(min(left, request.max_bytes), at_least_one)
     elif offset < until:
         is_cut_off = True
         if left > 0 or at_least_one:

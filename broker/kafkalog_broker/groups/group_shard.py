@@ -78,7 +78,9 @@ class GroupShard:
             commit: `CoordinatorRuntime.commit` for this partition.
         """
         self.offsets: OffsetStore = loaded.offsets
-        self._context, self._config, self._now_ms = context, context.config, context.clock.now_ms
+        self._context = context
+        self._config = context.config
+        self._now_ms = context.clock.now_ms
         self._append = append
         self._commit = commit
         self.timer = CoordinatorTimer(context.scheduler, commit)
@@ -295,7 +297,8 @@ class GroupShard:
 
     def expire(self) -> None:
         """Remove expired offsets, and empty groups without offsets. Raises BrokerError."""
-        now_ms, retention_ms = self._now_ms(), self._config.offsets_retention_minutes * 60_000
+        now_ms = self._now_ms()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
         for group in self.committing_groups():
             self._remove_offsets(expired_offsets(group, self.offsets, now_ms, retention_ms))
             group_id = group.group_id

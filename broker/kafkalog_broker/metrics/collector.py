@@ -62,8 +62,11 @@ class Collector:
             traffic: Counts of errors and bytes.
             clients: Metrics that clients have pushed.
         """
-        self._lifecycle, self._listeners = lifecycle, listeners
-        self._requests, self._traffic, self._clients = requests, traffic, clients
+        self._lifecycle = lifecycle
+        self._listeners = listeners
+        self._requests = requests
+        self._traffic = traffic
+        self._clients = clients
         self._broker: Broker | None = None
         self._network: Network | None = None
 
@@ -73,7 +76,9 @@ class Collector:
 
     async def collect(self) -> Samples:
         """Return the samples of one scrape, and yield to the event loop meanwhile."""
-        samples, time_slice, broker = Samples(), TimeSlice(), self._broker
+        samples = Samples()
+        time_slice = TimeSlice()
+        broker = self._broker
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
         samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
         await self._add_requests(samples, time_slice)
@@ -103,7 +108,8 @@ class Collector:
                 samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _add_connections(self, samples: Samples, time_slice: TimeSlice) -> None:
-        by_listener, network = Counter(dict.fromkeys(self._listeners, 0)), self._network
+        by_listener = Counter(dict.fromkeys(self._listeners, 0))
+        network = self._network
         opened = refused = handshakes = failed_handshakes = queued_bytes = 0
         if network is not None:
             async for connection in time_slice.spread(list(network.quotas.open)):
@@ -220,7 +226,8 @@ class Collector:
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
 
     async def _add_client_metrics(self, broker: Broker, samples: Samples, time_slice: TimeSlice) -> None:
-        telemetry, clients = broker.telemetry, self._clients
+        telemetry = broker.telemetry
+        clients = self._clients
         telemetry.remove_expired()
         samples.add("kafkalog_client_instances", len(telemetry))
         samples.add("kafkalog_client_pushes_total", clients.pushes)

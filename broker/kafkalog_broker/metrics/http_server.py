@@ -56,11 +56,13 @@ class MetricsServer:
             collect: Returns the samples of a scrape.
             not_ready: Returns why clients are not served, or None if they are.
         """
-        self._collect, self._not_ready = collect, not_ready
+        self._collect = collect
+        self._not_ready = not_ready
         self._collecting = asyncio.Lock()
         self._scrapes = 0
         self._connections: set[asyncio.Task[None]] = set()
-        self.reading, self.sending = ConnectionSlots(MAX_READING), ConnectionSlots(MAX_SENDING)
+        self.reading = ConnectionSlots(MAX_READING)
+        self.sending = ConnectionSlots(MAX_SENDING)
         self._server: asyncio.Server | None = None
         self.port = 0
 

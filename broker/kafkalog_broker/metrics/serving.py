@@ -53,7 +53,9 @@ async def start_metrics(
     Raises:
         KafkalogError: If the address cannot be bound.
     """
-    traffic, requests, clients = Traffic(), RequestCounts(), ClientMetrics(workers)
+    traffic = Traffic()
+    requests = RequestCounts()
+    clients = ClientMetrics(workers)
     collector = Collector(lifecycle, listeners, requests, traffic, clients)
     server = MetricsServer(collector.collect, lifecycle.not_ready)
     started.callback(server.close)

@@ -53,8 +53,10 @@ def main(arguments: argparse.Namespace) -> int:
 async def run_mirror(options: MirrorOptions) -> int:
     """Mirror until complete or stopped, and return the exit code. Raises KafkalogError, OSError."""
     config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(options.directory)})
-    clock, workers = SystemClock(), Workers()
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    clock = SystemClock()
+    workers = Workers()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     # Before any log is opened, so that a signal never leaves one open.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -167,7 +167,8 @@ class Mirror:
         """
         if not self._options.once:
             return
-        now_ms, received = self._clock.monotonic_ms(), self.received_bytes
+        now_ms = self._clock.monotonic_ms()
+        received = self.received_bytes
         missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
         troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
         stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
@@ -193,7 +194,8 @@ class Mirror:
                 self._options.directory, cluster.cluster_id, is_empty=not self._local_topics(),
                 serves=self._options.own_internal_topics, internal=self._options.internal,
             )  # fmt: skip
-            self._cluster_is_known, self._cluster_id = True, cluster.cluster_id
+            self._cluster_is_known = True
+            self._cluster_id = cluster.cluster_id
         elif cluster.cluster_id != self._cluster_id:
             raise SourceUnreachable(f"cluster {cluster.cluster_id} responds, expected {self._cluster_id}")
         internal = self._options.internal and not self._options.own_internal_topics

@@ -124,7 +124,9 @@ def _write(path: Path, state: MirrorState) -> None:
 def _parse(data: bytes) -> MirrorState:
     try:
         content = json.loads(data)
-        version, cluster_id, own_groups = content["version"], content["cluster_id"], content.get("own_groups", False)
+        version = content["version"]
+        cluster_id = content["cluster_id"]
+        own_groups = content.get("own_groups", False)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version and cluster_id: {error}") from None
     if version != VERSION:

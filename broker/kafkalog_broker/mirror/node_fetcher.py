@@ -216,7 +216,8 @@ class NodeFetcher:
     async def _truncate_diverged(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
-        before, epoch = mirror.log.log_end_offset, fetched.diverging[0]
+        before = mirror.log.log_end_offset
+        epoch = fetched.diverging[0]
         end = mirror.follower.truncation_offset(*fetched.diverging)
         await mirror.truncate_to(end, f"unclean leader election: the source's log differs after leader epoch {epoch}")
         if mirror.log.log_end_offset == before:

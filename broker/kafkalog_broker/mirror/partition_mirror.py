@@ -157,7 +157,8 @@ class PartitionMirror:
     async def truncate_to(self, offset: int, why: str) -> None:
         """Truncate the log to `offset`, or to the start of the batch that contains it. Raises BrokerError."""
         producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
-        end, new_end = self.log.log_end_offset, producers.end_offset
+        end = self.log.log_end_offset
+        new_end = producers.end_offset
         if new_end < end:
             _log.warning(
                 "%s: %s; truncating offsets %d to %d here, to copy them again from the source",

@@ -56,7 +56,8 @@ def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -
     """Compare local topics with the source's topics that are to be mirrored."""
     plan = TopicPlan()
     for name, topic in wanted.items():
-        own, count = local.get(name), len(topic.partitions)
+        own = local.get(name)
+        count = len(topic.partitions)
         missing = next((index for index in range(count) if index not in topic.partitions), None)
         if not valid_topic_name(name):
             plan.refused[name] = "the name is not a valid topic name"

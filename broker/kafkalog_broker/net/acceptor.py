@@ -40,7 +40,10 @@ class Acceptor:
             loop: The event loop.
             failures: Log of failed accepts.
         """
-        self._socket, self._new_protocol, self._loop, self._failures = bound, new_protocol, loop, failures
+        self._socket = bound
+        self._new_protocol = new_protocol
+        self._loop = loop
+        self._failures = failures
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
 

@@ -69,9 +69,12 @@ class Connection(asyncio.BufferedProtocol):
         self.state = ConnectionState.ACCEPTED
         self.task: asyncio.Task[None] | None = None
         self.leases: list[MemoryLease] = []
-        self._shared, self._loop, self._fair_queue = shared, shared.loop, shared.fair_queue
+        self._shared = shared
+        self._loop = shared.loop
+        self._fair_queue = shared.fair_queue
         self._max_request_bytes = max_request_bytes
-        self._is_encrypted, self._requires_sasl = is_encrypted, new_gate is not None
+        self._is_encrypted = is_encrypted
+        self._requires_sasl = new_gate is not None
         self._dispatch: Dispatch = shared.dispatch
         if new_gate is not None:
             self._dispatch = gate = new_gate(shared.dispatch, self.authenticated)
@@ -258,9 +261,12 @@ class Connection(asyncio.BufferedProtocol):
         A request whose handler awaits nothing is handled without a suspension of this task. `slice_end` bounds how many
         such requests are handled in a row.
         """
-        dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
+        dispatch = self._dispatch
+        queue = self._fair_queue
+        watch = self._shared.watch
         requests, writer = self.requests, self._writer
-        frames, limited = requests.frames, self._shared.memory.limited
+        frames = requests.frames
+        limited = self._shared.memory.limited
         now = 0.0
         slice_end: float | None = None  # None: the next request begins a new slice
         while True:

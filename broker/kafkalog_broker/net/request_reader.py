@@ -65,7 +65,10 @@ class RequestReader:
             pool: Every frame that has begun reserves its bytes and FRAME_OVERHEAD until it is done or dropped.
             turns: Limits how much one connection reads in an iteration of the loop.
         """
-        self._shared, self.max_bytes, self._pool, self._turns = shared, max_bytes, pool, turns
+        self._shared = shared
+        self.max_bytes = max_bytes
+        self._pool = pool
+        self._turns = turns
         self._loop = turns.loop
         self._wakeup: asyncio.Future[None] | None = None
         self._rest: bytes | memoryview = b""  # read, but not made into frames yet
@@ -162,7 +165,8 @@ class RequestReader:
     def done(self) -> None:
         """Return the memory of the taken frame to the pool."""
         if self._in_work_bytes:
-            size, self._in_work_bytes = self._in_work_bytes, 0
+            size = self._in_work_bytes
+            self._in_work_bytes = 0
             self._pool.give_back(size)
 
     def end(self) -> None:
@@ -181,7 +185,9 @@ class RequestReader:
             self._pool.give_back(size)
 
     def _split(self, data: bytes | memoryview) -> None:
-        pool, limited, max_bytes = self._pool, self._pool.limited, self.max_bytes
+        pool = self._pool
+        limited = self._pool.limited
+        max_bytes = self.max_bytes
         count = len(data)
         position = 0
         for _ in range(FRAMES_AT_ONCE):

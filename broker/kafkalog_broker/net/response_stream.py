@@ -41,7 +41,8 @@ class ResponseStream:
                 following = next(self._pieces, None)
                 if following is None:
                     break
-                self._piece, self._position = following, 0
+                self._piece = following
+                self._position = 0
                 continue
             room = buffer[filled:]
             if isinstance(self._piece, FileSlice):

@@ -73,8 +73,11 @@ class SaslGate:
             authenticated: Called with the principal after each successful exchange.
             clock: Monotonic seconds.
         """
-        self._settings, self._credentials, self._serve = settings, credentials, serve
-        self._authenticated, self._clock = authenticated, clock
+        self._settings = settings
+        self._credentials = credentials
+        self._serve = serve
+        self._authenticated = authenticated
+        self._clock = clock
         self._state = GateState.AUTHENTICATING
         self._exchange: SaslExchange | None = SaslExchange(settings(), credentials)  # while one is in progress
         self._has_bare_tokens = False  # SaslHandshake v0: the mechanism's messages come as frames without a header
@@ -148,7 +151,9 @@ class SaslGate:
         return pieces
 
     def _start_session(self, session: Session) -> None:
-        self._exchange, self._session, self._has_bare_tokens = None, session, False
+        self._exchange = None
+        self._session = session
+        self._has_bare_tokens = False
         if session.lifetime_ms is None:
             self._state = next_state(TRANSITIONS, self._state, GateState.OPEN)
         else:

@@ -35,7 +35,9 @@ class TlsTurns:
             watch: Records how long handshakes held the loop.
             clock: Monotonic seconds.
         """
-        self._loop, self._watch, self._clock = loop, watch, clock
+        self._loop = loop
+        self._watch = watch
+        self._clock = clock
         self.done = self.failed = 0
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         self._waiting: deque[Callable[[], None]] = deque()

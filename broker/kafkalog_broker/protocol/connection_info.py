@@ -125,7 +125,8 @@ class ConnectionInfo:
         """
         self.closed = True
         self.mute = _do_nothing
-        callbacks, self._on_close = self._on_close, []
+        callbacks = self._on_close
+        self._on_close = []
         return callbacks
 
     def __str__(self) -> str:

@@ -25,7 +25,8 @@ class PartitionTasks:
     def __init__(
         self, work: Callable[[RemotePartition], Awaitable[None]], limit: Callable[[], int], thread_names: str
     ) -> None:
-        self._work, self._limit = work, limit
+        self._work = work
+        self._limit = limit
         self._waiting: dict[RemotePartition, None] = {}
         self._running: dict[RemotePartition, asyncio.Task[None]] = {}
         self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=thread_names)

@@ -78,8 +78,13 @@ class RemoteLogManager:
             deleted: IDs of topics whose deletion a crash interrupted.
             jitter: Source of the random part of pauses after failures.
         """
-        self._config, self._storage, self.metadata = config, storage, metadata
-        self._logs, self._topics, self._clock, self._call = logs, topics, clock, call
+        self._config = config
+        self._storage = storage
+        self.metadata = metadata
+        self._logs = logs
+        self._topics = topics
+        self._clock = clock
+        self._call = call
         self._stay_above = stay_above
         self._deleted = deleted
         self.partitions: dict[tuple[UUID, int], RemotePartition] = {}

@@ -81,7 +81,8 @@ class RemoteLogMetadataManager:
         """
         self._count = topic.partitions
         for number in range(topic.partitions):
-            name, skipped = f"{REMOTE_LOG_METADATA_TOPIC}-{number}", 0
+            name = f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
+            skipped = 0
             first: KafkalogError | None = None
             try:
                 for value in record_values(self._log_of(REMOTE_LOG_METADATA_TOPIC, number).chunks(_READ_BYTES)):
@@ -90,7 +91,8 @@ class RemoteLogMetadataManager:
                         _check_name(event, name_of)
                         self._apply(event)
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        first, skipped = first or error, skipped + 1
+                        first = first or error
+                        skipped = skipped + 1
             except (KafkalogError, OSError) as error:
                 self.unreadable[number] = printable(str(error))
                 _log.error("%s cannot be read, so the remote segments of its partitions are unknown: %s", name, error)

@@ -24,7 +24,9 @@ class RemoteQuota:
             clock_ms: Monotonic clock, in ms.
         """
         self._bucket = TokenBucket(Windows(max(windows - 1, 1), seconds * 1000))
-        self._limit, self._clock_ms, self._lock = limit, clock_ms, threading.Lock()
+        self._limit = limit
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
 
     def record(self, size: int) -> None:
         """Count `size` bytes that are being copied or fetched."""

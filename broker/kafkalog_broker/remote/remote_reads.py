@@ -37,8 +37,10 @@ class RemoteReads:
     """
 
     def __init__(self, services: RemoteServices) -> None:
-        self._config, self._metadata = services.config, services.metadata
-        self._call, self._counts = services.call, services.counts
+        self._config = services.config
+        self._metadata = services.metadata
+        self._call = services.call
+        self._counts = services.counts
         config = services.config
         initial = config()
         self._quota = RemoteQuota(

@@ -41,8 +41,10 @@ class SegmentExpirer:
         Args:
             forget: Called when the last segment of a deleted topic's partition is gone.
         """
-        self._storage, self._metadata = services.storage, services.metadata
-        self._clock, self._counts = services.clock, services.counts
+        self._storage = services.storage
+        self._metadata = services.metadata
+        self._clock = services.clock
+        self._counts = services.counts
         self._forget = forget
         config = services.config
         self.tasks = PartitionTasks(

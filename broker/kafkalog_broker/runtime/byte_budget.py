@@ -12,7 +12,8 @@ class Lease:
     __slots__ = ("_budget", "size")
 
     def __init__(self, budget: ByteBudget, size: int) -> None:
-        self._budget, self.size = budget, size
+        self._budget = budget
+        self.size = size
 
     @property
     def is_wanted(self) -> bool:

@@ -42,7 +42,8 @@ class TokenValidator:
             clock: Monotonic seconds.
         """
         self.settings = settings
-        self._now_ms, self._clock = now_ms, clock
+        self._now_ms = now_ms
+        self._clock = clock
         self._keys: tuple[SigningKey, ...] = ()
         self._due = clock()
         self._failures = 0

@@ -74,7 +74,8 @@ class Rule:
 def parse_rules(text: str) -> tuple[Rule, ...]:
     """Parse `RULE:pattern/replacement/[LU]` and DEFAULT, separated by commas. Raises ConfigError."""
     rules: list[Rule] = []
-    position, text = 0, text.strip()
+    position = 0
+    text = text.strip()
     while position < len(text):
         match = _RULE.match(text, position)
         rest = text[match.end() if match else position :].lstrip()
@@ -142,7 +143,8 @@ def _expand(replacement: str, match: Any) -> str:
     def group(reference: re.Match[str]) -> str:
         if reference["escaped"] is not None:
             return str(reference["escaped"])
-        digits, groups = reference["number"], match.re.groups
+        digits = reference["number"]
+        groups = match.re.groups
         used = len(digits)
         while used > 1 and int(digits[:used]) > groups:
             used -= 1

@@ -93,7 +93,9 @@ class SaslExchange:
             credentials: Stored credentials of clients.
             renewed: Session that a re-authentication renews (KIP-368); None for the first authentication.
         """
-        self._settings, self._credentials, self._renewed = settings, credentials, renewed
+        self._settings = settings
+        self._credentials = credentials
+        self._renewed = renewed
         self.mechanisms = settings.mechanisms
         self.state = SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
         self.session: Session | None = None
@@ -141,7 +143,9 @@ class SaslExchange:
         Raises:
             SaslFailed: If the exchange has failed. Its `client_message` is set.
         """
-        server, self._server, renewed = self._server, None, self._renewed
+        server = self._server
+        self._server = None
+        renewed = self._renewed
         assert server is not None
         try:
             if renewed is not None and self._mechanism != renewed.mechanism:
@@ -167,7 +171,8 @@ class SaslExchange:
         return response
 
     def _complete(self, authenticated: Authenticated) -> bytes:
-        principal, renewed = f"User:{authenticated.user}", self._renewed
+        principal = f"User:{authenticated.user}"
+        renewed = self._renewed
         if renewed is not None and principal != renewed.principal:
             before, after = (text.replace(":", ".", 1) for text in (renewed.principal, principal))
             raise SaslFailed(

@@ -20,12 +20,14 @@ class PeriodicTasks:
     """Runs the due work of all parts of a broker."""
 
     def __init__(self, broker: Broker, watch: LoopWatch) -> None:
-        self._broker, self._watch = broker, watch
+        self._broker = broker
+        self._watch = watch
 
     async def run_due(self) -> None:
         """Run the tasks that are due now, or a part of them if they are many. Exceptions are logged."""
         broker = self._broker
-        began, now_ms = perf_counter(), broker.clock.now_ms()
+        began = perf_counter()
+        now_ms = broker.clock.now_ms()
         try:
             broker.logs.tick(now_ms)
             broker.groups.tick()

@@ -146,7 +146,8 @@ class Housekeeping:
             self._flushing.discard(log)
 
     def _check_retention(self, now_ms: int) -> None:
-        waiting, self._waiting_for_flush = self._waiting_for_flush, []
+        waiting = self._waiting_for_flush
+        self._waiting_for_flush = []
         count = min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))
         for key in [*waiting, *(self._retention_queue.popleft() for _ in range(count))]:
             entry = self._table.entries.get(key)

@@ -69,7 +69,8 @@ class LogTable:
 
         From now on that thread does not recover logs: `run_in_background` runs a recovery on another thread.
         """
-        self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
+        self._serving_thread = threading.get_ident()
+        self._run_in_background = run_in_background
 
     @property
     def _may_block(self) -> bool:

@@ -171,7 +171,8 @@ class TopicRegistry:
         """
 
         def enlarged(name: str) -> Topic:
-            topic, total = self._known(name), totals[name]
+            topic = self._known(name)
+            total = totals[name]
             if not topic.partitions < total < 2**31:
                 raise BrokerError(
                     ErrorCode.invalid_partitions,
@@ -233,7 +234,8 @@ class TopicRegistry:
             self._lines = {name: format_topic(topic) for name, topic in newest.topics.items()}
             self._by_id = {topic.id: topic for topic in newest.topics.values()}
             self._folded = {metrics_name(name): name for name in newest.topics}
-            self._state, self.created_generation = newest, newest.generation
+            self._state = newest
+            self.created_generation = newest.generation
 
     def _commit(
         self,

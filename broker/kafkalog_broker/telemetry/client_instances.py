@@ -61,7 +61,8 @@ class ClientInstance:
     def __init__(
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.id, self.attributes = instance_id, attributes
+        self.id = instance_id
+        self.attributes = attributes
         self.expires_ms = 0
         self.is_removed = False
         self.subscribe(subscriptions)
@@ -97,7 +98,9 @@ class ClientInstances:
             subscriptions: Returns the properties of all CLIENT_METRICS resources by name; another object after each
                 change.
         """
-        self._now_ms, self.max_bytes, self._subscriptions = now_ms, max_bytes, subscriptions
+        self._now_ms = now_ms
+        self.max_bytes = max_bytes
+        self._subscriptions = subscriptions
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[UUID, None]] = {}
         self.receiver: MetricsReceiver | None = None
@@ -139,7 +142,8 @@ class ClientInstances:
     def _push_error(self, instance: ClientInstance, push: Any) -> ErrorCode:
         if instance.is_terminating:
             return ErrorCode.invalid_request
-        now_ms, last_ms = self._now_ms(), instance.last_push_ms
+        now_ms = self._now_ms()
+        last_ms = instance.last_push_ms
         # The first push after a get may come at any time: clients choose a random delay for it.
         if instance.last_get_ms > last_ms or now_ms - last_ms >= instance.interval_ms:
             instance.last_push_ms = now_ms

@@ -58,7 +58,8 @@ class Fault:
     """A fault that was added to the broker."""
 
     def __init__(self, channel: Channel, number: int) -> None:
-        self._channel, self._number = channel, number
+        self._channel = channel
+        self._number = number
 
     @property
     def met(self) -> int:

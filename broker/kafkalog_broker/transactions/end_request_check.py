@@ -33,7 +33,8 @@ def must_prepare_end(
     Raises:
         BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions or invalid_txn_state.
     """
-    state, bumps_epoch = metadata.state, client_version >= EPOCH_BUMP
+    state = metadata.state
+    bumps_epoch = client_version >= EPOCH_BUMP
     is_current = metadata.producer_epoch == producer.epoch
     is_repeated = bumps_epoch and metadata.producer_epoch == producer.epoch + 1
     # The response to a request with the last epoch contains the next producer ID with epoch 0.

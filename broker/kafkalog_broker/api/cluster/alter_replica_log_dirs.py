@@ -31,7 +31,8 @@ async def alter_replica_log_dirs(request: Request, broker: Broker) -> Any:
     for directory in request.entity.dirs:
         for topic in directory.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
-    time_slice, results = TimeSlice(), []
+    time_slice = TimeSlice()
+    results = []
     for name, path_by_index in paths.items():
         partitions = [
             {"partition_index": index, "error_code": _move_error(broker, name, index, path)}

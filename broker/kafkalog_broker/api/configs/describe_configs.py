@@ -59,7 +59,8 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
         keys = frozenset(resource.configuration_keys or ())
         resources[resource.resource_type, resource.resource_name, keys] = None
     encoder = _ConfigEncoder(request, broker)
-    results, size = [], 0
+    results = []
+    size = 0
     async for number, name, keys in time_slice.spread(resources):
         code, message, configs = ErrorCode.none, "", encoder.no_properties
         try:

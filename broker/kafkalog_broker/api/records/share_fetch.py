@@ -43,7 +43,8 @@ class _RequestedPartitions(NamedTuple):
 
 @api(78, 1, 2)
 async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
-    entity, time_slice = request.entity, TimeSlice()
+    entity = request.entity
+    time_slice = TimeSlice()
     check_ids(entity.group_id, entity.member_id)
     is_renewing = request.version >= FIRST_RENEWING_VERSION and entity.is_renew_ack
     if is_renewing:
@@ -75,8 +76,10 @@ def _check_renewing(entity: Any) -> None:
 
 def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _RequestedPartitions:
     """Open, continue or end the session (SharePartitionManager.newContext). Raises BrokerError."""
-    entity, sessions = request.entity, broker.share_partitions.sessions
-    key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
+    entity = request.entity
+    sessions = broker.share_partitions.sessions
+    key = SessionKey(entity.group_id, entity.member_id)
+    epoch = entity.share_session_epoch
     requested = [
         TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)
         for topic in entity.topics
@@ -105,7 +108,8 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
 
 
 async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedPartitions:
-    entity, refused = request.entity, FetchedPartitions()
+    entity = request.entity
+    refused = FetchedPartitions()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
         key = SharePartitionKey(entity.group_id, topic_id, index)

@@ -66,7 +66,8 @@ def _codes(request: Request, broker: Broker, topics: Sequence[Any], operation: O
     from_client = request.version < _FIRST_VERSION_BETWEEN_BROKERS
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
-        existing_topic, error = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
+        existing_topic = broker.topics.get(topic.name)
+        error = ErrorCode.unknown_topic_or_partition
         if from_client and (is_internal(topic.name) or request.authorization_error(topic.name)):
             existing_topic, error = None, ErrorCode.topic_authorization_failed
         for index in topic.partitions:

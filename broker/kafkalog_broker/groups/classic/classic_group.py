@@ -127,7 +127,8 @@ class ClassicGroup:
     def become(self, state: ClassicGroupState) -> None:
         """Change the state, and set its timestamp."""
         assert self.state in PREVIOUS_STATES[state], f"group {self.group_id!r}: {state.value} after {self.state.value}"
-        self.previous_state, self.state = self.state, state
+        self.previous_state = self.state
+        self.state = state
         self.state_timestamp_ms = self._now_ms()
 
     def add(self, member: ClassicGroupMember) -> None:
@@ -298,14 +299,16 @@ class ClassicGroup:
 
     def answer_join(self, member: ClassicGroupMember, answer: JoinResponse) -> None:
         """Answer the waiting JoinGroup request of a member, if there is one."""
-        waiting, member.awaiting_join = member.awaiting_join, None
+        waiting = member.awaiting_join
+        member.awaiting_join = None
         if waiting is not None:
             self.awaiting_join_count -= 1
             waiting(answer)
 
     def answer_sync(self, member: ClassicGroupMember, answer: SyncResponse) -> bool:
         """Answer the waiting SyncGroup request of a member. Return False if there is none."""
-        waiting, member.awaiting_sync = member.awaiting_sync, None
+        waiting = member.awaiting_sync
+        member.awaiting_sync = None
         if waiting is None:
             return False
         waiting(answer)

@@ -21,7 +21,9 @@ class JavaPriorityQueue(Generic[E]):
         return len(self._items)
 
     def push(self, item: E) -> None:
-        items, load, index = self._items, self._load(item), len(self._items)
+        items = self._items
+        load = self._load(item)
+        index = len(self._items)
         items.append(item)
         while index and load < self._load(items[parent := (index - 1) >> 1]):
             items[index] = items[parent]
@@ -29,10 +31,13 @@ class JavaPriorityQueue(Generic[E]):
         items[index] = item
 
     def pop(self) -> E:
-        items, last = self._items, self._items.pop()
+        items = self._items
+        last = self._items.pop()
         if not items:
             return last
-        first, load, index = items[0], self._load(last), 0
+        first = items[0]
+        load = self._load(last)
+        index = 0
         while (child := 2 * index + 1) < len(items):
             if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
                 child += 1

@@ -54,7 +54,9 @@ class Cleaner:
             load_factor: Share of the offset map that may be filled.
             io_memory: Size of the read buffer in bytes.
         """
-        self._request, self._host, self._statistics = request, host, CleanerStatistics()
+        self._request = request
+        self._host = host
+        self._statistics = CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
         self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
         self._buffer = Scratch(max(io_memory, layout.BATCH_OVERHEAD))
@@ -91,7 +93,8 @@ class Cleaner:
             raise
 
     def _clean(self) -> tuple[int, CleanerStatistics]:
-        request, config = self._request, self._request.config
+        request = self._request
+        config = self._request.config
         clean = [segment for segment in request.segments if segment.base_offset < request.first_dirty_offset]
         # Messages of format v0 and v1 cannot store a delete horizon; their tombstones expire by the segment's age.
         legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
@@ -162,7 +165,8 @@ class Cleaner:
 
     def _map_compressed(self, window: Window, units: npt.NDArray[np.int64], begun: int, ended: int, first: int) -> bool:
         starts, ends = window.records(begun, ended)
-        attributes, counts = window.table[begun:ended, HeaderColumn.ATTRIBUTES], units[begun:ended, 2]
+        attributes = window.table[begun:ended, HeaderColumn.ATTRIBUTES]
+        counts = units[begun:ended, 2]
         for row, end, _ in self._decompressor.groups(
             window.data, starts, ends, attributes, counts, (counts > 0).tolist()
         ):
@@ -173,7 +177,8 @@ class Cleaner:
         return True
 
     def _map_messages(self, window: Window, begun: int, ended: int, compressed: bool, first: int) -> bool:
-        magic, starts = int(window.table[begun, HeaderColumn.MAGIC]), window.starts
+        magic = int(window.table[begun, HeaderColumn.MAGIC])
+        starts = window.starts
         if not compressed:
             end = int(starts[ended - 1] + window.table[ended - 1, HeaderColumn.SIZE])
             messages = find_messages_in(window.payload, int(starts[begun]), end, magic, 0, first)

@@ -146,7 +146,8 @@ class CleanedSegment:
                     self.path(suffix).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd = self._fd
+        self._fd = -1
         if fd >= 0:
             os.close(fd)
 

@@ -89,7 +89,8 @@ class LocalLog:
             segment.is_synced = loaded.is_synced or is_below
         self.epochs = loaded.epochs
         self.flush_lock = threading.RLock()
-        self.flushes, self.flush_seconds = 0, 0.0
+        self.flushes = 0
+        self.flush_seconds = 0.0
         self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
@@ -145,7 +146,8 @@ class LocalLog:
     def _is_due(
         self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, indexes_full: bool
     ) -> bool:
-        segment, config = self.segments[-1], self.config
+        segment = self.segments[-1]
+        config = self.config
         return should_roll(
             batch,
             base_offset=segment.base_offset,
@@ -191,7 +193,8 @@ class LocalLog:
         Raises:
             OSError: If not all can be written; the log then ends after the last whole batch.
         """
-        segment, table = self.segments[-1], window.table
+        segment = self.segments[-1]
+        table = window.table
         writer = segment.writer
         assert writer is not None
         begin = int(table[0, HeaderColumn.POSITION]) - window.start
@@ -264,14 +267,16 @@ class LocalLog:
         if size > max_bytes:
             whole = segment.last_batch_end(start, start + max_bytes)
             if whole is not None:
-                size, next_offset = whole.position - start, whole.next_offset
+                size = whole.position - start
+                next_offset = whole.next_offset
             else:
                 if not at_least_one:
                     return FoundRange([], offset)
                 first = next(segment.bounds_from(start), None)
                 if first is None:
                     raise CorruptBatch("the file has become shorter", path=segment.log_path, position=start)
-                size, next_offset = first.size, first.last_offset + 1
+                size = first.size
+                next_offset = first.last_offset + 1
         file_slice = FileSlice(segment.handle(), start, size)
         self._remember(next_offset, segment.serial, start + size)
         return FoundRange([file_slice], next_offset)
@@ -501,9 +506,11 @@ class LocalLog:
             OSError: If a file cannot be synced; the recovery point has not moved.
         """
         end = self.log_end_offset  # read before `segments`, so that these contain every record below it
-        has_unsynced_segment, self._has_unsynced_segment = self._has_unsynced_segment, False
+        has_unsynced_segment = self._has_unsynced_segment
+        self._has_unsynced_segment = False
         segments = self.segments
-        appended_until, began = self._last_append_ms, perf_counter()
+        appended_until = self._last_append_ms
+        began = perf_counter()
         self._close_removed()
         try:
             self.epochs.flush()

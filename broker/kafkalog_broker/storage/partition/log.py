@@ -113,7 +113,8 @@ class Log:
         self.directory = loaded.directory
         self.config = config
         self.local = LocalLog(loaded, config, now_ms)
-        self.epochs, self.producer_state = loaded.epochs, loaded.producers
+        self.epochs = loaded.epochs
+        self.producer_state = loaded.producers
         # There is only one replica, so every record that was in the log when it was opened counts as replicated.
         self.high_watermark = loaded.log_end_offset
         self.appended_bytes = 0
@@ -181,7 +182,8 @@ class Log:
         Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
         """
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
-        self.is_follower, self.high_watermark = False, self.log_end_offset
+        self.is_follower = False
+        self.high_watermark = self.log_end_offset
 
     def check(self) -> None:
         """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
@@ -291,7 +293,9 @@ class Log:
             raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
-        local, sent, producers = self.local, batch.header, self.producer_state
+        local = self.local
+        sent = batch.header
+        producers = self.producer_state
         base_offset = local.log_end_offset
         last_offset = base_offset + sent.last_offset - sent.base_offset
         if last_offset >= layout.MAX_INT64:

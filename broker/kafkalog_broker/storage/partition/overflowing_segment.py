@@ -101,7 +101,8 @@ def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int,
         First row, row after the last, base offset of the segment; for each run.
     """
     runs: list[tuple[int, int, int]] = []
-    begun, last_offsets = 0, window.table[:, HeaderColumn.LAST_OFFSET]
+    begun = 0
+    last_offsets = window.table[:, HeaderColumn.LAST_OFFSET]
     while begun < len(window.table):
         too_far = np.flatnonzero(last_offsets[begun:] - base_offset > MAX_RELATIVE_OFFSET)
         ended = begun + int(too_far[0]) if len(too_far) else len(window.table)

@@ -170,7 +170,8 @@ class ProducerState:
         coordinator_epoch, first = producer.coordinator_epoch, producer.transaction_first_offset
         aborted = None
         if marker is not None:
-            coordinator_epoch, first = marker.coordinator_epoch, NO_TRANSACTION
+            coordinator_epoch = marker.coordinator_epoch
+            first = NO_TRANSACTION
             aborted = self._end_transaction(producer, batch.last_offset, marker)
         else:
             latest = KnownBatch(

@@ -164,12 +164,14 @@ class SegmentLookup:
         handle = self.handle()
         size, next_offset = self.end
         end = size if limit is None else min(limit, size)
-        data, start = b"", position
+        data = b""
+        start = position
         lowest = self.base_offset
         while position < end:
             at = position - start
             if at + _BOUNDS.size > len(data):
-                start, at = position, 0
+                start = position
+                at = 0
                 data = handle.read(position, min(SCAN_READ, size - position))
                 if len(data) < _BOUNDS.size:
                     if len(data) < size - position:
@@ -199,9 +201,13 @@ class SegmentLookup:
         """
         size, next_offset = self.end
         to_position = position - at
-        file_end, last_end, last_header = size - to_position, limit - to_position, len(data) - _BOUNDS.size
-        smallest, unpack_from = layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD, _BOUNDS.unpack_from
-        offset, lowest = -1, self.base_offset
+        file_end = size - to_position
+        last_end = limit - to_position
+        last_header = len(data) - _BOUNDS.size
+        smallest = layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD
+        unpack_from = _BOUNDS.unpack_from
+        offset = -1
+        lowest = self.base_offset
         while at <= last_header:
             base, length, magic, delta = unpack_from(data, at)
             last = base + delta if magic == 2 else base

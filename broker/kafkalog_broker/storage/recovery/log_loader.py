@@ -117,7 +117,8 @@ class _Loader:
         self._on_bytes = on_bytes
         may_complete = not (request.clean or request.is_compacted)
         self._files = files = clean_up(request.directory, completes_retention=may_complete)
-        self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
+        self._bases = list(files.base_offsets)
+        self._snapshots = list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
         self._new_snapshots: list[Path] = []
         self._epochs = LeaderEpochs(request.directory)
