@@ -36,9 +36,9 @@ from kafkalog_spark.format.names import is_internal, similar_topics
 
 _log = logging.getLogger(__name__)
 
-_SHOWN = 10  # number of topics or partitions that a message lists
-_STALE_PAUSE_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
-_SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
+_MAX_LISTED = 10  # number of topics or partitions that a message lists
+_METADATA_RETRY_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
+_SOURCE_BACKOFF_MS, _NODE_BACKOFF_MS = (1_000, 10_000), (250, 10_000)
 """First and longest pause after the source, or one of its nodes, was unreachable."""
 _GOOD_CONNECTION_MS = 10_000  # lifetime from which on a connection resets the pauses
 
@@ -75,8 +75,8 @@ class Mirror:
         self._is_stale = asyncio.Event()  # set when the metadata must be requested again
         self._cluster_is_known = False
         self._cluster_id: str | None = None
-        self._backoff = Backoff(*_SOURCE_MS)
-        self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
+        self._backoff = Backoff(*_SOURCE_BACKOFF_MS)
+        self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_BACKOFF_MS))
         self._errors_of_ends: dict[str, str] = {}  # with `once`, by partition name
         self._unmatched: list[str] = []
         self._logged_text = ""
@@ -150,13 +150,13 @@ class Mirror:
         while (left := until - asyncio.get_running_loop().time()) > 0:
             try:
                 # Not wait_for, which in Python 3.11 loses a cancellation at the moment when the event is set.
-                async with asyncio.timeout(min(left, _STALE_PAUSE_S)):
+                async with asyncio.timeout(min(left, _METADATA_RETRY_S)):
                     await self._is_stale.wait()
             except TimeoutError:
                 if self._options.once and self.is_complete:
                     return
             else:
-                await asyncio.sleep(_STALE_PAUSE_S)
+                await asyncio.sleep(_METADATA_RETRY_S)
                 return
 
     def _check_progress(self, error: SourceUnreachable | None) -> None:
@@ -176,7 +176,7 @@ class Mirror:
             self._last_received, self._last_received_ms = received, now_ms
         if now_ms - self._last_received_ms < self._options.give_up_ms or self.is_complete:
             return
-        why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_SHOWN])
+        why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_MAX_LISTED])
         raise SourceUnreachable(
             f"no record was received for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
             hint="check --bootstrap and the cluster; the next start continues at the log end offsets",
@@ -222,7 +222,7 @@ class Mirror:
             if ends is not None:
                 self.targets, self._errors_of_ends = ends
             else:
-                asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._is_stale.set)
+                asyncio.get_running_loop().call_later(_SOURCE_BACKOFF_MS[0] / 1000, self._is_stale.set)
 
     def _check_topics(self, cluster: SourceCluster, wanted: Collection[str]) -> None:
         """Log changes in the selected topics that the cluster lacks.
@@ -238,8 +238,8 @@ class Mirror:
         error = UnknownPartition(
             f"no topic of the cluster matches --topics {' and '.join(unmatched) or self._options.topics.pattern}",
             hint=(f"did you mean {', '.join(dict.fromkeys(similar))}? The" if similar else "the")
-            + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_SHOWN])}"
-            + (", ..." if len(known) > _SHOWN else "") + internal,
+            + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_MAX_LISTED])}"
+            + (", ..." if len(known) > _MAX_LISTED else "") + internal,
         )  # fmt: skip
         if self._options.once and not wanted and (unmatched or known):
             raise error

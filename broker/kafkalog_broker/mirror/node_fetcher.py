@@ -36,7 +36,7 @@ from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 
-_IDLE_S = 0.1  # interval of checks for a due partition while there is none
+_IDLE_POLL_INTERVAL_S = 0.1  # interval of checks for a due partition while there is none
 _MAX_THROTTLE_S = 60.0  # Kafka throttles no longer than its quota windows, 11 s by default
 _EPOCHS_IN_FETCH = 12  # version of Fetch from which on responses contain diverging epochs
 
@@ -78,7 +78,7 @@ class NodeFetcher:
                 session = sessions[version]
                 if not wanted:
                     await self._append()
-                    await asyncio.sleep(_IDLE_S)
+                    await asyncio.sleep(_IDLE_POLL_INTERVAL_S)
                     continue
                 max_partition_bytes = self._rate.bound(self._settings.max_partition_bytes)
                 fetches = {key: mirror.fetch_from(max_partition_bytes) for key, mirror in wanted.items()}

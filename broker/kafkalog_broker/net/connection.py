@@ -31,7 +31,7 @@ from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 
-AUTHENTICATE_S = 30.0
+AUTHENTICATION_TIMEOUT_S = 30.0
 """Time limit for SASL authentication including the TLS handshake. Until then a peer holds a socket and the memory of
 one small request. Kafka only applies connections.max.idle.ms, by default 10 minutes after each byte."""
 
@@ -100,8 +100,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(transport, admission.delay_s)
             return
         if self._requires_sasl:
-            why = f"it has not authenticated in {AUTHENTICATE_S:.0f} s"
-            self._authentication_deadline = self._loop.call_later(AUTHENTICATE_S, self.abort_with, why)
+            why = f"it has not authenticated in {AUTHENTICATION_TIMEOUT_S:.0f} s"
+            self._authentication_deadline = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self.abort_with, why)
         if self._is_encrypted:
             self._enter(ConnectionState.HANDSHAKING)
         else:

@@ -2,7 +2,7 @@
 
 An event loop runs timers before it reads sockets. After a stall of the machine or of the loop, the heartbeats of all
 members are still unread in their sockets while the timers that expire those members are due. A timer that fires more
-than LATE_S late is therefore postponed by GRACE_S, so that a heartbeat that has arrived can cancel it.
+than LATE_AFTER_S late is therefore postponed by GRACE_S, so that a heartbeat that has arrived can cancel it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-LATE_S = 0.1  # twice the longest time for which one request should hold the loop (`loop_watch.py`)
+LATE_AFTER_S = 0.1  # twice the longest time for which one request should hold the loop (`loop_watch.py`)
 
 GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 
@@ -33,7 +33,7 @@ class LateTimer:
         self._handle = self._loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:
-        if self._loop.time() - self._due > LATE_S:
+        if self._loop.time() - self._due > LATE_AFTER_S:
             self._arm(GRACE_S)
         else:
             self._call()

@@ -39,7 +39,7 @@ from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
-STOP_S = 2.0
+STOP_TIMEOUT_S = 2.0
 """Seconds for which a stop waits for copies and deletions, before the logs are closed."""
 THREAD_NAMES = "kafkalog-remote-"
 """Prefix of the names of all threads that wait for remote storage."""
@@ -186,9 +186,9 @@ class RemoteLogManager:
         self.reads.begin_stop()
 
     async def stop(self) -> None:
-        """Wait until no segment is copied or deleted any more, at most a little longer than STOP_S."""
+        """Wait until no segment is copied or deleted any more, at most a little longer than STOP_TIMEOUT_S."""
         self.begin_stop()
-        until = asyncio.get_running_loop().time() + STOP_S
+        until = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
         await asyncio.gather(self._copier.tasks.stop(until), self._expirer.tasks.stop(until))
         self.reads.stop()
 

@@ -22,7 +22,7 @@ from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 
-KEY_CHECK_S = 1.0  # interval of checks for listeners whose keys are due to be reloaded
+KEY_CHECK_INTERVAL_S = 1.0  # interval of checks for listeners whose keys are due to be reloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ async def load_keys(credentials: Credentials, workers: Workers, started: AsyncEx
         await workers.run_blocking(tokens.load)
     if signed:
         reload = partial(_reload_keys, signed, workers)
-        run_until_stop(started, repeat("reading the keys of tokens", KEY_CHECK_S, reload))
+        run_until_stop(started, repeat("reading the keys of tokens", KEY_CHECK_INTERVAL_S, reload))
 
 
 async def _reload_keys(signed: Sequence[TokenValidator], workers: Workers) -> None:

@@ -11,7 +11,7 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 
-_FLUSH_POLL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
+_FLUSH_POLL_INTERVAL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
 
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class PeriodicTasks:
             await self.run_due()
             await asyncio.sleep(0)
         while logs.retention_waits_for_flush:
-            await asyncio.sleep(_FLUSH_POLL_S)
+            await asyncio.sleep(_FLUSH_POLL_INTERVAL_S)
             await self.run_due()
 
     async def reload_certificates(self) -> None:

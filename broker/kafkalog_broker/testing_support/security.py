@@ -21,7 +21,7 @@ ADMIN = "kafkalog-testing"  # user of the test helpers, such as `create_topic` a
 
 HOSTS = ("localhost", "127.0.0.1")
 ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"  # audience of tokens
-TOKEN_S = 3600.0
+TOKEN_LIFETIME_S = 3600.0
 
 
 class SecurityForTests:
@@ -104,7 +104,7 @@ class SecurityForTests:
             settings["sasl.mechanism"] = mechanism
             if mechanism == OAUTHBEARER:
                 self.password(name)
-                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_LIFETIME_S)
             else:
                 settings |= {"sasl.username": name, "sasl.password": self.password(name)}
         return settings
@@ -123,7 +123,7 @@ class SecurityForTests:
                 context.load_cert_chain(file.name)
         return context
 
-    def token(self, user: str | None = None, seconds: float = TOKEN_S, **claims: Any) -> str:
+    def token(self, user: str | None = None, seconds: float = TOKEN_LIFETIME_S, **claims: Any) -> str:
         """Return a token of OAUTHBEARER that expires after `seconds`. `claims` replace the usual ones; None omits
         one."""
         now = time.time()

@@ -20,7 +20,7 @@ from kafkalog_broker.config.oauth_settings import OAuthSettings
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.jwks import MAX_BYTES, parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, TokenValidator
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_INTERVAL_S, TokenValidator
 from kafkalog_broker.startup import background_tasks, credentials
 from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
@@ -188,7 +188,7 @@ def test_unknown_key_ids_trigger_a_limited_number_of_requests() -> None:
             if tokens.is_due:
                 tokens.load()
                 loads += 1
-    assert loads == 1 + 30 / MIN_RELOAD_S
+    assert loads == 1 + 30 / MIN_RELOAD_INTERVAL_S
 
 
 PUBLIC = EC.as_dict(private=False)

@@ -20,7 +20,7 @@ from kafkalog_broker.config.oauth_settings import OAUTH_MODULE, SECURED_HANDLERS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
 from kafkalog_broker.security.jwks import parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, TokenValidator
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_INTERVAL_S, UNKNOWN_KEY_RETRY_S, TokenValidator
 from kafkalog_broker.security.sasl_exchange import CredentialStore, SaslExchange, Session
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
@@ -242,7 +242,7 @@ def test_keys_are_reloaded(tmp_path: Path) -> None:
     assert tokens.is_due  # a key that is not known is looked for
     tokens.load_if_due()
     assert tokens.check(token()).subject == "alice"
-    clock.now += MIN_RELOAD_S
+    clock.now += MIN_RELOAD_INTERVAL_S
     for _ in range(2):
         with pytest.raises(InvalidToken):
             tokens.check(token(kid="invented"))
