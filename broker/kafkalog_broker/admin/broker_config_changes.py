@@ -46,7 +46,7 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     """
     for_all_brokers = change.name == ALL_BROKERS
     if not for_all_brokers:
-        require_this_broker(broker, change.name, kind="Node id", alternative=",")
+        require_this_broker(broker, change.name, subject="Node id", alternative=",")
     of_all, of_this = broker.config.dynamic_default, broker.config.dynamic_broker
     overrides = change.apply_to(of_all if for_all_brokers else of_this, BROKER_PROPERTIES)
     _check_dynamic(overrides, for_all_brokers=for_all_brokers)

@@ -43,23 +43,23 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[Synonym, ...] = ()
 
 
-def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
+def resource_entries(broker: Broker, resource_type: ConfigResourceType, name: str) -> list[ConfigEntry]:
     """Return all properties of a resource. Raises BrokerError if the resource does not exist."""
-    if kind is ConfigResourceType.TOPIC:
+    if resource_type is ConfigResourceType.TOPIC:
         # DescribeConfigs has no error message for a missing topic; an empty one would become the name of the code.
         return topic_entries(broker, require_topic(broker, name, " ").configs)
-    if kind is ConfigResourceType.BROKER:
+    if resource_type is ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
             return _all_brokers_entries(broker)
         require_this_broker(broker, name, alternative=" or empty string,")
         return broker_entries(broker)
-    if kind is ConfigResourceType.BROKER_LOGGER:
+    if resource_type is ConfigResourceType.BROKER_LOGGER:
         require_this_broker(broker, name)
         return [
             ConfigEntry(shown, effective_level_name(logger), Source.DYNAMIC_LOGGER)
             for shown, logger in loggers().items()
         ]
-    if kind is ConfigResourceType.GROUP:
+    if resource_type is ConfigResourceType.GROUP:
         return _group_entries(broker, name)
     return _client_metrics_entries(broker, name)
 

@@ -79,8 +79,8 @@ def check_remote_storage_settings(layers: tuple[Mapping[str, str], ...], listene
     """Check the properties of a broker with remote storage. Raises ConfigError with Kafka's messages."""
     listener = first_value(layers, REMOTE_STORAGE_LISTENER)
     if listener is not None and listener not in listeners:
-        why = f"Should be set as a listener name within valid broker listener name list: {','.join(listeners)}"
-        raise invalid_value(REMOTE_STORAGE_LISTENER, listener, why)
+        reason = f"Should be set as a listener name within valid broker listener name list: {','.join(listeners)}"
+        raise invalid_value(REMOTE_STORAGE_LISTENER, listener, reason)
     manager = first_value(layers, METADATA_MANAGER)
     known = BROKER_PROPERTIES[METADATA_MANAGER].default
     if manager != known:

@@ -198,17 +198,17 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
 def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
     units = units_of_batches(batches)
-    most = len(batches)
+    max_records = len(batches)
     if kind is PayloadKind.MESSAGES:
         units[:, Unit.START] = batches[:, HeaderColumn.POSITION]
         units[:, Unit.BASE_OFFSET] = 0
     else:
         announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
         size = int(batches[:, HeaderColumn.SIZE].sum())
-        most = min(announced, size // layout.MIN_RECORD_SIZE)
+        max_records = min(announced, size // layout.MIN_RECORD_SIZE)
     magic = out.request.magic
     payload = as_array(data)
-    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, most)
+    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, max_records)
     fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
     if fitting:
         out.add(encode_messages(payload, messages[:fitting], magic))

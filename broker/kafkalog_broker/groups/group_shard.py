@@ -285,8 +285,8 @@ class GroupShard:
         """Return a classic group. Raises BrokerError group_id_not_found."""
         group = self.classic.groups.get(group_id)
         if group is None:
-            what = "not found." if self.type_of(group_id) is None else "is not a classic group."
-            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {what}")
+            message = "not found." if self.type_of(group_id) is None else "is not a classic group."
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {message}")
         return group
 
     def _existing(self, group_id: str) -> CommittingGroup:

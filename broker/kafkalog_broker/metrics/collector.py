@@ -104,8 +104,8 @@ class Collector:
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
         if self._network is not None:
-            for what, seconds in self._network.shared.watch.longest.items():
-                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
+            for holder, seconds in self._network.shared.watch.longest.items():
+                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, holder)
 
     async def _add_connections(self, samples: Samples, time_slice: TimeSlice) -> None:
         by_listener = Counter(dict.fromkeys(self._listeners, 0))

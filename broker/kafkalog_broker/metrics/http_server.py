@@ -141,10 +141,10 @@ class MetricsServer:
             return Response(HTTPStatus.OK, _PLAIN, b"ok\n")
         if path != "/readyz":
             return Response(HTTPStatus.NOT_FOUND, _PLAIN, b"the paths are /metrics, /healthz and /readyz\n")
-        why = self._not_ready()
-        if why is None:
+        reason = self._not_ready()
+        if reason is None:
             return Response(HTTPStatus.OK, _PLAIN, b"ready\n")
-        return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {why}\n".encode())
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
 
     async def _scrape(self) -> Response:
         if self._scrapes >= MAX_SCRAPES:

@@ -81,8 +81,8 @@ async def run_mirror(options: MirrorOptions) -> int:
         dirs.close()
     seconds = time.monotonic() - started_s
     _log.info("stopped; received %.1f MB in %.1f s, lag %d", mirror.received_bytes / 1e6, seconds, mirror.lag)
-    for name, why in mirror.failed.items():
-        _log.error("%s was not copied completely: %s", name, why)
+    for name, reason in mirror.failed.items():
+        _log.error("%s was not copied completely: %s", name, reason)
     return FAILED if failed.is_set() or (options.once and mirror.failed) else OK
 
 

@@ -176,9 +176,10 @@ class Mirror:
             self._last_received, self._last_received_ms = received, now_ms
         if now_ms - self._last_received_ms < self._options.give_up_ms or self.is_complete:
             return
-        why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_MAX_LISTED])
+        reason = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_MAX_LISTED])
         raise SourceUnreachable(
-            f"no record was received for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
+            f"no record was received for {self._options.give_up_ms / 1000:.0f} s: "
+            f"{reason or 'a partition has no leader'}",
             hint="check --bootstrap and the cluster; the next start continues at the log end offsets",
         )
 

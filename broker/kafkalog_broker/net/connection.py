@@ -100,8 +100,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(transport, admission.delay_s)
             return
         if self._requires_sasl:
-            why = f"it has not authenticated in {AUTHENTICATION_TIMEOUT_S:.0f} s"
-            self._authentication_deadline = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self.abort_with, why)
+            reason = f"it has not authenticated in {AUTHENTICATION_TIMEOUT_S:.0f} s"
+            self._authentication_deadline = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self.abort_with, reason)
         if self._is_encrypted:
             self._enter(ConnectionState.HANDSHAKING)
         else:
@@ -164,9 +164,9 @@ class Connection(asyncio.BufferedProtocol):
         elif self.state is ConnectionState.HANDSHAKING:
             self._enter(ConnectionState.AUTHENTICATING)
 
-    def handshake_failed(self, why: str) -> None:
+    def handshake_failed(self, reason: str) -> None:
         """Log why the TLS handshake failed. The transport closes itself."""
-        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
+        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, reason)
 
     def authenticated(self, principal: str) -> None:
         """Set the principal of the peer: that of its certificate or SASL exchange, or ANONYMOUS.
@@ -194,12 +194,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def abort_with(self, why: str, level: int = logging.WARNING) -> None:
+    def abort_with(self, reason: str, level: int = logging.WARNING) -> None:
         """Close immediately, discard waiting requests, and log why. The current request runs to its end."""
         if self._transport is None:
             return
         if not self._transport.is_closing():  # otherwise its end has been logged, and it only sends remaining bytes
-            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
+            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, reason)
         self._drain()
         self.requests.drop()
         self._transport.abort()

@@ -36,8 +36,8 @@ class ResponseStream:
         """
         filled = 0
         while filled < len(buffer):
-            left = len(self._piece) - self._position
-            if not left:
+            bytes_left = len(self._piece) - self._position
+            if not bytes_left:
                 following = next(self._pieces, None)
                 if following is None:
                     break
@@ -48,7 +48,7 @@ class ResponseStream:
             if isinstance(self._piece, FileSlice):
                 count = _read(self._piece, room, self._position)
             else:
-                count = min(left, len(room))
+                count = min(bytes_left, len(room))
                 room[:count] = memoryview(self._piece)[self._position : self._position + count]
             self._position += count
             filled += count

@@ -14,7 +14,9 @@ from kafkalog_broker.net.open_connection import OpenConnection
 
 MAX_UNREAD_BYTES = 32 << 20  # limit on the bytes of unread responses of all connections together
 
-PROGRESS_CHECK_INTERVAL_S = 1.0  # while the limit is exceeded, peers that have read nothing for this long are disconnected
+PROGRESS_CHECK_INTERVAL_S = (
+    1.0  # while the limit is exceeded, peers that have read nothing for this long are disconnected
+)
 
 
 class UnreadResponses:
@@ -48,13 +50,13 @@ class UnreadResponses:
             self._hold(connection, held)
         for held, connection in sorted(idle, key=itemgetter(0), reverse=True):
             if self._total > MAX_UNREAD_BYTES:
-                why = f"all connections together hold more than {MAX_UNREAD_BYTES}"
+                reason = f"all connections together hold more than {MAX_UNREAD_BYTES}"
             elif any(lease.is_wanted for lease in connection.leases):
-                why = "other reads of remote storage wait for their memory"
+                reason = "other reads of remote storage wait for their memory"
             else:
                 continue
             self.discard(connection)
-            connection.abort_with(f"its peer has not read a byte for a second, {held} bytes wait for it, and {why}")
+            connection.abort_with(f"its peer has not read a byte for a second, {held} bytes wait for it, and {reason}")
             connection.release_leases()
         if self._total > MAX_UNREAD_BYTES or any(connection.leases for connection in self._held):
             self._check = self._loop.call_later(PROGRESS_CHECK_INTERVAL_S, self.close_idle_readers)

@@ -145,9 +145,9 @@ class RemoteLogManager:
         if log is None:
             return
         try:
-            why = self.metadata.why_unknown(log.identity)
-            if why is not None:
-                raise KafkalogError(why)
+            reason = self.metadata.why_unknown(log.identity)
+            if reason is not None:
+                raise KafkalogError(reason)
             remote = self.metadata.partitions.get((topic.id, number))
             if remote is not None:
                 restore_lineage(log, remote, self._storage)

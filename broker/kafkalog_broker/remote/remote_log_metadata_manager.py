@@ -102,8 +102,8 @@ class RemoteLogMetadataManager:
     def why_unknown(self, partition: TopicIdPartition) -> str | None:
         """Return why the remote segments of a partition are unknown, or None if they are known."""
         number = metadata_partition(partition, self._count)
-        why = self.unreadable.get(number)
-        return None if why is None else f"{REMOTE_LOG_METADATA_TOPIC}-{number} cannot be read: {why}"
+        reason = self.unreadable.get(number)
+        return None if reason is None else f"{REMOTE_LOG_METADATA_TOPIC}-{number} cannot be read: {reason}"
 
     def _apply(self, event: RemoteLogEvent) -> None:
         partition = _partition_of(event)

@@ -97,14 +97,14 @@ class RemoteReads:
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 lease = await self.memory.take(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
-            found = await self._run_in_thread(read, wait_ms, log, lease)
+            result = await self._run_in_thread(read, wait_ms, log, lease)
         except TimeoutError:
             return None
-        lease.resize(len(found.records))
+        lease.resize(len(result.records))
         hold(lease)
-        self._quota.record(found.fetched_bytes)
-        self._counts.fetch_bytes += len(found.records)
-        return found
+        self._quota.record(result.fetched_bytes)
+        self._counts.fetch_bytes += len(result.records)
+        return result
 
     async def offset_for_timestamp(self, log: Log, timestamp: int, timeout_ms: int = 0) -> TimestampAndOffset | None:
         """Find an offset by timestamp as `RemoteLogReader.offset_for_timestamp` does, in a thread.

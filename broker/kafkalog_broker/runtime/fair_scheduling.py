@@ -39,7 +39,9 @@ FIRST_SLICE_S = SLICE_S / 2
 
 SLICES = 8  # slices granted to waiting connections in one iteration
 
-ROUND_TIMEOUT_S = 0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
+ROUND_TIMEOUT_S = (
+    0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
+)
 
 
 class TimeSlice:
@@ -73,8 +75,8 @@ class TimeSlice:
 
 def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
     """Divide the items into lists of `count`; the last one may be shorter."""
-    left = iter(items)
-    while part := list(islice(left, count)):
+    iterator = iter(items)
+    while part := list(islice(iterator, count)):
         yield part
 
 

@@ -48,9 +48,9 @@ class Lifecycle:
         """Change the state. Raises RuntimeError for a transition that is not in TRANSITIONS."""
         self.state = next_state(TRANSITIONS, self.state, state)
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """Request that the broker stops, and record the reason."""
-        self.failure = why
+        self.failure = reason
         self.failed.set()
 
     def not_ready(self) -> str | None:

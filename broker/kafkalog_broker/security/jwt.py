@@ -39,8 +39,8 @@ class InvalidToken(Exception):
         key_id: ID of the signing key, if it is unknown; the keys may then be read again.
     """
 
-    def __init__(self, why: str, *, scope: str | None = None, key_id: str | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, scope: str | None = None, key_id: str | None = None) -> None:
+        super().__init__(reason)
         self.scope = scope
         self.key_id = key_id
 

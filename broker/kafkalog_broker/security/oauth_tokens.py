@@ -100,6 +100,6 @@ class TokenValidator:
             if len(self._unknown_key_ids) >= MAX_UNKNOWN_KEYS:
                 del self._unknown_key_ids[next(iter(self._unknown_key_ids))]
             self._unknown_key_ids[key_id] = now + UNKNOWN_KEY_RETRY_S
-            due = max(now, self._reload_s + MIN_RELOAD_INTERVAL_S)
-            if not self._failures and due < self._due:
-                self._due = self._reload_s = due
+            reload_at_s = max(now, self._reload_s + MIN_RELOAD_INTERVAL_S)
+            if not self._failures and reload_at_s < self._due:
+                self._due = self._reload_s = reload_at_s

@@ -80,8 +80,8 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         match = _RULE.match(text, position)
         rest = text[match.end() if match else position :].lstrip()
         if match is None or (rest and not rest.startswith(",")):
-            why = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
-            raise invalid_value(RULES, text, why)
+            reason = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
+            raise invalid_value(RULES, text, reason)
         rules.append(_parse_rule(match, text))
         position = len(text) - len(rest.removeprefix(",").lstrip())
     return tuple(rules)
@@ -112,8 +112,8 @@ def _parse_rule(match: re.Match[str], text: str) -> Rule:
     try:
         pattern = _compile(match["pattern"])
     except ValueError as error:
-        why = f"{match['pattern'][:200]} is not a supported regular expression (RE2): {error}"
-        raise invalid_value(RULES, text, why) from None
+        reason = f"{match['pattern'][:200]} is not a supported regular expression (RE2): {error}"
+        raise invalid_value(RULES, text, reason) from None
     return Rule(pattern, match["replacement"], match["case"])
 
 

@@ -108,10 +108,10 @@ class SaslExchange:
         """API keys of which one has to come next."""
         return EXPECTED_APIS[self.state]
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """End the exchange. `why` is for the log."""
         self._enter(SaslState.FAILED)
-        self.failure = why
+        self.failure = reason
 
     def record_api_versions(self) -> None:
         """Record that ApiVersions was answered. The client may not repeat it."""

@@ -180,5 +180,5 @@ def _runs_with_types(batch: InFlightBatch, ranges: Sequence[_TypedRange], lowest
             next_run = next(runs, None)
 
 
-def _invalid_state(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_record_state, what)
+def _invalid_state(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record_state, message)

@@ -109,8 +109,8 @@ class PartitionRemoval:
         self.on_done()
         return len(renamed)
 
-    def _fail(self, entry: LogEntry, what: str) -> None:
-        self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
+    def _fail(self, entry: LogEntry, message: str) -> None:
+        self.failed.setdefault(entry.topic, storage_error(*entry.key, message))
 
 
 def combine_removals(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:

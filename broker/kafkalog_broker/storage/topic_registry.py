@@ -281,9 +281,9 @@ class TopicRegistry:
                     else:
                         log_dir.fail(error)
         if not written:
-            what = f"{TOPICS_FILE} was not written to any log directory"
-            what += f": {failure}" if failure is not None else ""
-            raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
+            message = f"{TOPICS_FILE} was not written to any log directory"
+            message += f": {failure}" if failure is not None else ""
+            raise BrokerError(ErrorCode.kafka_storage_error, message) from failure
         previous = self._state.topics
         if any(topic.name not in previous for topic in changed):
             self.created_generation = state.generation

@@ -68,13 +68,13 @@ def points(data: bytes) -> Iterator[Point]:
 
 
 def _points(message: Any) -> Iterator[Point]:
-    left = MAX_MESSAGES  # number of messages that may still be visited
+    messages_left = MAX_MESSAGES  # number of messages that may still be visited
 
     def counted(messages: Iterable[Any]) -> Iterator[Any]:
-        nonlocal left
+        nonlocal messages_left
         for nested in messages:
-            left -= 1
-            if left < 0:
+            messages_left -= 1
+            if messages_left < 0:
                 raise ValueError(f"more than {MAX_MESSAGES} resources, scopes, metrics, points and attributes")
             yield nested
 

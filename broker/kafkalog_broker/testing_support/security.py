@@ -97,8 +97,8 @@ class SecurityForTests:
         if self.protocol in TLS_PROTOCOLS:
             settings["ssl.ca.pem"] = self.certificate
         if self._requires_certificates:
-            own = self.issued(self._name(user))
-            settings |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
+            certificate = self.issued(self._name(user))
+            settings |= {"ssl.certificate.pem": certificate.chain, "ssl.key.pem": certificate.key}
         if self.protocol in SASL_PROTOCOLS:
             name = self._name(user)
             settings["sasl.mechanism"] = mechanism
@@ -116,9 +116,9 @@ class SecurityForTests:
             return None
         context = ssl.create_default_context(cadata=self.certificate)
         if self._requires_certificates:
-            own = self.issued(self._name(user))
+            certificate = self.issued(self._name(user))
             with tempfile.NamedTemporaryFile("w") as file:  # Python loads a key from a file only
-                file.write(own.key + own.chain)
+                file.write(certificate.key + certificate.chain)
                 file.flush()
                 context.load_cert_chain(file.name)
         return context

@@ -63,7 +63,7 @@ def must_prepare_end(
         return True  # the producer cannot know whether any part of its transaction has arrived
     if (state, commit) in _PREPARED:
         raise metadata.concurrent_error()
-    what = f"there is nothing to {'commit' if commit else 'abort'}"
+    message = f"there is nothing to {'commit' if commit else 'abort'}"
     raise BrokerError(
-        ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {what}"
+        ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {message}"
     )

@@ -21,7 +21,9 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 
 _log = logging.getLogger(__name__)
 
-_RETRY_DELAY_S = 0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
+_RETRY_DELAY_S = (
+    0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
+)
 
 
 class TransactionEnds:

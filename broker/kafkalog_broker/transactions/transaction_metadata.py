@@ -144,8 +144,8 @@ class TransactionMetadata:
 
     def _transition(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
         if self.state not in VALID_PREVIOUS_STATES[state]:
-            what = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
-            raise BrokerError(ErrorCode.unknown_server_error, what)
+            message = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
+            raise BrokerError(ErrorCode.unknown_server_error, message)
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     def fenced_error(self, epoch: int) -> BrokerError:

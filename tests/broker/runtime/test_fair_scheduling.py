@@ -9,9 +9,9 @@ import pytest
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import (
     FIRST_SLICE_S,
+    ROUND_TIMEOUT_S,
     SLICE_S,
     SLICES,
-    ROUND_TIMEOUT_S,
     TURN_S,
     FairQueue,
     TimeSlice,

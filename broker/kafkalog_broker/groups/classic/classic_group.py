@@ -287,10 +287,10 @@ class ClassicGroup:
             return None
         topics: set[str] = set()
         for member in self.members.values():
-            found = subscribed_topics(member.metadata(self.protocol))
-            if found is None:
+            member_topics = subscribed_topics(member.metadata(self.protocol))
+            if member_topics is None:
                 return None
-            topics |= found
+            topics |= member_topics
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:

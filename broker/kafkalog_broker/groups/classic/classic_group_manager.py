@@ -227,9 +227,11 @@ class ClassicGroupManager:
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
         codes = [self._leave(group, member) for member in leaving]
-        left = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
-        if left and group.state is not ClassicGroupState.EMPTY:
-            self._rebalance_or_complete(group, f"members {left} have left")
+        left_member_ids = [
+            member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none
+        ]
+        if left_member_ids and group.state is not ClassicGroupState.EMPTY:
+            self._rebalance_or_complete(group, f"members {left_member_ids} have left")
         return codes
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:

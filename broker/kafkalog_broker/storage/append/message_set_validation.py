@@ -139,8 +139,8 @@ def _unwrap(wrapper: memoryview, magic: int) -> _Source:
     codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
     if codec not in KAFKA_CODECS:
         allowed = listed(codec for codec in KAFKA_CODECS if CODECS[codec].in_message_sets)
-        what = f"codec {codec} is unknown, expected {allowed} in messages of format v0 and v1"
-        raise BrokerError(ErrorCode.unsupported_compression_type, what)
+        message = f"codec {codec} is unknown, expected {allowed} in messages of format v0 and v1"
+        raise BrokerError(ErrorCode.unsupported_compression_type, message)
     if not CODECS[Codec(codec)].in_message_sets:
         raise _invalid(f"messages of format v0 and v1 cannot be compressed with {Codec(codec).label}; send v2 batches")
     try:
@@ -196,5 +196,5 @@ def _sealed_batch(
     return EncodedBatch.of(batch)
 
 
-def _invalid(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_record, what)
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record, message)

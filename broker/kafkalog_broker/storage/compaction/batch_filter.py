@@ -237,9 +237,9 @@ class BatchFilter:
             return
         # The header's record count may be wrong, so `keep` is limited by the bytes; the kernel reports the error.
         sizes = units[:, CleanUnit.END] - units[:, CleanUnit.START]
-        most = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
-        if most.max(initial=0) > self._keep.size:
-            self._keep = np.empty(int(most.max()), np.uint8)
+        max_records = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
+        if max_records.max(initial=0) > self._keep.size:
+            self._keep = np.empty(int(max_records.max()), np.uint8)
         state = self._state
         state[CleanState.COPY_WHOLE] = copy_whole
         state[CleanState.NEXT_UNIT] = 0

@@ -46,7 +46,7 @@ class OwnerThread:
             self._call_soon(run)
         except RuntimeError as error:  # the event loop is closed
             raise CleaningAborted(str(error)) from None
-        # Not `future.result(_STOP_CHECK_INTERVAL_S)`, whose TimeoutError could not be told from one that the function raised.
+        # `wait` is used because a TimeoutError of `future.result` could also have been raised by the function.
         while not future.done():
             wait([future], _STOP_CHECK_INTERVAL_S)
             if self.is_stopping.is_set():

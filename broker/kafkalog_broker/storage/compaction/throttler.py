@@ -36,8 +36,8 @@ class Throttler:
             elapsed = self.monotonic() - self._since
             if elapsed < _CHECK_INTERVAL_S or not self._observed:
                 return
-            due = self._observed / max(self.rate, 1.0)  # a rate of 0 must not block for ever
-            if due > elapsed:
-                self.wait(due - elapsed)
+            expected_s = self._observed / max(self.rate, 1.0)  # a rate of 0 must not block for ever
+            if expected_s > elapsed:
+                self.wait(expected_s - elapsed)
             self._since = self.monotonic()
             self._observed = 0

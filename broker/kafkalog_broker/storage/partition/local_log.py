@@ -104,8 +104,8 @@ class LocalLog:
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
         size = 0 if is_new else path.stat().st_size
-        most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        jitter_ms = _JITTER.randrange(most) if most > 0 else 0
+        max_jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        jitter_ms = _JITTER.randrange(max_jitter_ms) if max_jitter_ms > 0 else 0
         return LogSegment(self.directory, base_offset, SegmentEnd(size, next_offset), now_ms, jitter_ms)
 
     @property
@@ -119,9 +119,9 @@ class LocalLog:
         """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
+        is_due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
         # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
-        return due and batch.base_offset > segment.base_offset
+        return is_due and batch.base_offset > segment.base_offset
 
     def count_fitting_batches(self, window: Window, now_ms: int) -> int:
         """Return how many of a window's batches fit into the active segment, whose writer is open.

@@ -221,8 +221,8 @@ class SegmentLookup:
             offset = lowest = last + 1
         else:
             if at < file_end <= len(data):
-                what = f"{file_end - at} bytes are left, which is not a whole batch"
-                raise CorruptBatch(what, path=self.log_path, position=at + to_position)
+                message = f"{file_end - at} bytes are left, which is not a whole batch"
+                raise CorruptBatch(message, path=self.log_path, position=at + to_position)
         return None if offset < 0 else BatchEnd(at + to_position, offset)
 
     def _bad_header_error(
@@ -231,8 +231,8 @@ class SegmentLookup:
         """Return the error for a damaged header. lowest: Lowest offset that the batch may have."""
         left = self.end[0] - position
         if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= left):
-            what = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"
-            return CorruptBatch(what, path=self.log_path, position=position)
+            message = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"
+            return CorruptBatch(message, path=self.log_path, position=position)
         return CorruptBatch(
             f"the batch has offsets {base} to {last}, expected offsets between {lowest}, which follows the previous "
             f"batch, and {self.end[1] - 1}, the segment's last one",

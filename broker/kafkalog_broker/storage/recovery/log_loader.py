@@ -286,7 +286,7 @@ class _Loader:
         if not entries or entries[0].start_offset <= start:
             return
         first = entries[0].start_offset
-        found: list[EpochEntry] = []
+        found_entries: list[EpochEntry] = []
         for base in self._bases:
             if base >= first:
                 break
@@ -295,12 +295,16 @@ class _Loader:
                 for header in headers_from(fd, 0, os.fstat(fd).st_size):
                     if header.base_offset >= first:
                         break
-                    if header.leader_epoch < 0 or (found and header.leader_epoch < found[-1].epoch):
+                    if header.leader_epoch < 0 or (found_entries and header.leader_epoch < found_entries[-1].epoch):
                         return  # written by a broker without leader epochs
-                    if header.last_offset >= start and (not found or header.leader_epoch > found[-1].epoch):
-                        found.append(EpochEntry(header.leader_epoch, max(header.base_offset, start)))
-        if found:
-            self._epochs.replace([*found, *(entry for entry in entries if entry.epoch > found[-1].epoch)])
+                    if header.last_offset >= start and (
+                        not found_entries or header.leader_epoch > found_entries[-1].epoch
+                    ):
+                        found_entries.append(EpochEntry(header.leader_epoch, max(header.base_offset, start)))
+        if found_entries:
+            self._epochs.replace(
+                [*found_entries, *(entry for entry in entries if entry.epoch > found_entries[-1].epoch)]
+            )
 
     def _end_of_closed_log(self) -> int:
         """Return the log end offset of a log that needs no recovery, from the headers after the last index entry.
