@@ -129,7 +129,7 @@ class _Pass:
             remote: RemoteRead | None = None
             try:
                 if offset < log.local_log_start_offset and self._remote is not None:
-                    remote = await self._slot.released_during(
+                    remote = await self._slot.await_without_slot(
                         self._remote.read(log, offset, READ_BYTES, at_least_one=True, committed=True)
                     )
                     if remote is None:  # the read took too long; the next request gets the records
@@ -176,7 +176,7 @@ class _Slot:
         if self._is_held:
             self._slots.release()
 
-    async def released_during(self, work: Awaitable[T]) -> T:
+    async def await_without_slot(self, work: Awaitable[T]) -> T:
         """Release the slot, await `work` and acquire a slot again."""
         self._slots.release()
         self._is_held = False

@@ -80,7 +80,7 @@ class Fetcher:
         Raises:
             BrokerError: The session does not exist or does not accept the request.
         """
-        context = self.sessions.context(request, self.clock.now_ms())
+        context = self.sessions.new_context(request, self.clock.now_ms())
         read = self._reader(request, context, find_log, connection, remote)
         if time_slice.is_over:
             await time_slice.next()

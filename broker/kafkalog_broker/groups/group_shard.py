@@ -238,7 +238,7 @@ class GroupShard:
         Raises:
             BrokerError: group_id_not_found, non_empty_group.
         """
-        group = self._existing(group_id)
+        group = self._require_committing_group(group_id)
         if (
             isinstance(group, ClassicGroup)
             and group.state is not ClassicGroupState.EMPTY
@@ -264,7 +264,7 @@ class GroupShard:
         Raises:
             BrokerError: group_id_not_found, non_empty_group.
         """
-        group = self._existing(group_id)
+        group = self._require_committing_group(group_id)
         if group.state not in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(self.offsets.keys(group_id))
@@ -289,7 +289,7 @@ class GroupShard:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {message}")
         return group
 
-    def _existing(self, group_id: str) -> CommittingGroup:
+    def _require_committing_group(self, group_id: str) -> CommittingGroup:
         group = self.classic.groups.get(group_id) or self.consumer_or_streams_group(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")

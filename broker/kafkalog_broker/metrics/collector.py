@@ -80,7 +80,7 @@ class Collector:
         time_slice = TimeSlice()
         broker = self._broker
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
-        samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
+        samples.add("kafkalog_ready", self._lifecycle.not_ready_reason() is None)
         await self._add_requests(samples, time_slice)
         await self._add_connections(samples, time_slice)
         samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetcher.sessions))
@@ -212,10 +212,10 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
-        async for active in time_slice.spread(list(broker.share_partitions.active())):
+        async for active in time_slice.spread(list(broker.share_partitions.active_partitions())):
             in_flight += active.partition.in_flight_count
         samples.add("kafkalog_share_sessions", len(broker.share_partitions.sessions))
-        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active()))
+        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active_partitions()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)
 
     def _add_quotas(self, broker: Broker, samples: Samples) -> None:

@@ -49,15 +49,15 @@ class MetricsServer:
     /readyz.
     """
 
-    def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready: Callable[[], str | None]) -> None:
+    def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready_reason: Callable[[], str | None]) -> None:
         """Create a server that is not started.
 
         Args:
             collect: Returns the samples of a scrape.
-            not_ready: Returns why clients are not served, or None if they are.
+            not_ready_reason: Returns why clients are not served, or None if they are.
         """
         self._collect = collect
-        self._not_ready = not_ready
+        self._not_ready = not_ready_reason
         self._collecting = asyncio.Lock()
         self._scrapes = 0
         self._connections: set[asyncio.Task[None]] = set()
@@ -73,7 +73,7 @@ class MetricsServer:
             KafkalogError: If the address cannot be bound.
         """
         try:
-            self._server = await asyncio.start_server(self._connected, host, port, limit=MAX_HEADERS_BYTES)
+            self._server = await asyncio.start_server(self._handle_connection, host, port, limit=MAX_HEADERS_BYTES)
         except OSError as error:
             raise KafkalogError(
                 f"--metrics cannot be bound to {host}:{port}: {error.strerror or error}",
@@ -88,7 +88,7 @@ class MetricsServer:
         for task in self._connections:
             task.cancel()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)

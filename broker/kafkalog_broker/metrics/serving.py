@@ -57,7 +57,7 @@ async def start_metrics(
     requests = RequestCounts()
     clients = ClientMetrics(workers)
     collector = Collector(lifecycle, listeners, requests, traffic, clients)
-    server = MetricsServer(collector.collect, lifecycle.not_ready)
+    server = MetricsServer(collector.collect, lifecycle.not_ready_reason)
     started.callback(server.close)
     await server.start(*address)
     return Metrics(collector, traffic, clients, requests, (address[0], server.port))

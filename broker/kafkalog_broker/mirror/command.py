@@ -73,7 +73,7 @@ async def run_mirror(options: MirrorOptions) -> int:
         mirror = Mirror(options, logs, topics, workers, clock)
         started_s = time.monotonic()
         try:
-            await _until_done(mirror, logs, clock, stop, failed, once=options.once)
+            await _wait_until_done(mirror, logs, clock, stop, failed, once=options.once)
         finally:
             workers.shutdown()
             logs.shutdown()
@@ -86,7 +86,7 @@ async def run_mirror(options: MirrorOptions) -> int:
     return FAILED if failed.is_set() or (options.once and mirror.failed) else OK
 
 
-async def _until_done(
+async def _wait_until_done(
     mirror: Mirror, logs: LogManager, clock: SystemClock, stop: asyncio.Event, failed: asyncio.Event, *, once: bool
 ) -> None:
     progress = Progress(mirror, once=once)

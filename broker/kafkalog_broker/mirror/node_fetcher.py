@@ -74,7 +74,7 @@ class NodeFetcher:
         }
         try:
             while True:
-                version, wanted = self._wanted()
+                version, wanted = self._next_request_partitions()
                 session = sessions[version]
                 if not wanted:
                     await self._append()
@@ -109,7 +109,7 @@ class NodeFetcher:
                     mirror.owner = None
             await self._connection.aclose()
 
-    def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
+    def _next_request_partitions(self) -> tuple[int, dict[Key, PartitionMirror]]:
         """Return the version and the partitions of the next request.
 
         While a cluster is upgraded, topics without IDs are fetched by an older version.

@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fair_queue.round_end = None
         self._last_read = self._loop.time()
         try:
-            self.requests.received(nbytes, self._busy)
+            self.requests.accept_bytes(nbytes, self._busy)
         except (MalformedRequest, MemoryError) as error:
             self.abort_with(str(error) or "no memory for the request")
 
@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         watch = self._shared.watch
         requests, writer = self.requests, self._writer
         frames = requests.frames
-        limited = self._shared.memory.limited
+        limited = self._shared.memory.is_limited
         now = 0.0
         slice_end: float | None = None  # None: the next request begins a new slice
         while True:
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
                         now = perf_counter()
                 if not frames:  # the requests were dropped while this task waited
                     continue
-            frame = requests.take()
+            frame = requests.next_frame()
             self._busy = True
             began = now
             waits_for: Any = NOT_BEGUN  # what the coroutine `served` awaits after its first step
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
                 slice_end = None
             del served
             if limited:
-                requests.done()
+                requests.release_frame()
             if pieces is not None and self._transport is not None:
                 if (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
                     # Encrypting 50 MB in one step would hold the event loop.

@@ -97,7 +97,7 @@ class SaslGate:
 
     async def _handle(self, frame: Frame, connection: ConnectionInfo) -> ResponsePieces:
         if self._exchange is None:
-            if not self._starts_reauthentication(frame):
+            if not self._try_begin_reauthentication(frame):
                 if self._clock() >= self._session_end_s:
                     raise ConnectionClosed("its session has expired without re-authentication", logging.INFO)
                 served = self._serve(frame, connection)
@@ -108,7 +108,7 @@ class SaslGate:
             self._has_bare_tokens = False
         return await self._authenticate(self._exchange, frame, connection)
 
-    def _starts_reauthentication(self, frame: Frame) -> bool:
+    def _try_begin_reauthentication(self, frame: Frame) -> bool:
         """True for a SaslHandshake, unless the previous re-authentication started too recently."""
         if frame[:2] != _SASL_HANDSHAKE:
             return False

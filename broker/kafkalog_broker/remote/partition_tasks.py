@@ -38,7 +38,7 @@ class PartitionTasks:
             self._waiting[partition] = None
         self._begin()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when no work is running."""
         while self._running:
             await asyncio.wait(list(self._running.values()))

@@ -145,7 +145,7 @@ class RemoteLogManager:
         if log is None:
             return
         try:
-            reason = self.metadata.why_unknown(log.identity)
+            reason = self.metadata.unreadable_reason(log.identity)
             if reason is not None:
                 raise KafkalogError(reason)
             remote = self.metadata.partitions.get((topic.id, number))
@@ -192,10 +192,10 @@ class RemoteLogManager:
         await asyncio.gather(self._copier.tasks.stop(until), self._expirer.tasks.stop(until))
         self.reads.stop()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when no segment is being copied or deleted."""
-        await self._copier.tasks.idle()
-        await self._expirer.tasks.idle()
+        await self._copier.tasks.wait_until_idle()
+        await self._expirer.tasks.wait_until_idle()
 
     def _attach(self, log: Log) -> RemotePartition:
         """Connect a log with its remote segments, and correct its log start offset.
@@ -207,7 +207,7 @@ class RemoteLogManager:
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
             return partition
-        remote = self.metadata.of(log.identity)
+        remote = self.metadata.cache_of(log.identity)
         lineage = log.epochs.entries
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
@@ -270,7 +270,7 @@ class RemoteLogManager:
             if partition is not None:
                 self._expirer.add(partition)
 
-    async def topic_deleted(self, topic: Topic) -> None:
+    async def delete_topic_segments(self, topic: Topic) -> None:
         """Delete the remote segments of a topic that was deleted from the registry. Raises BrokerError."""
         partitions = [TopicIdPartition(topic.name, topic.id, number) for number in range(topic.partitions)]
         await self.metadata.mark_deleted(partitions, PartitionDeleteState.DELETE_PARTITION_MARKED)

@@ -99,7 +99,7 @@ class RemoteLogMetadataManager:
             if skipped:
                 _log.warning("%s: skipped %d records that are not valid events; the first: %s", name, skipped, first)
 
-    def why_unknown(self, partition: TopicIdPartition) -> str | None:
+    def unreadable_reason(self, partition: TopicIdPartition) -> str | None:
         """Return why the remote segments of a partition are unknown, or None if they are known."""
         number = metadata_partition(partition, self._count)
         reason = self.unreadable.get(number)
@@ -107,11 +107,11 @@ class RemoteLogMetadataManager:
 
     def _apply(self, event: RemoteLogEvent) -> None:
         partition = _partition_of(event)
-        self.of(partition).apply(event)
+        self.cache_of(partition).apply(event)
         if isinstance(event, PartitionDeletion) and event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
             del self.partitions[partition.topic_id, partition.partition]
 
-    def of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+    def cache_of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Return the remote segments of a partition; a partition without events has none."""
         key = (partition.topic_id, partition.partition)
         return self.partitions.setdefault(key, RemoteLogMetadataCache(partition))

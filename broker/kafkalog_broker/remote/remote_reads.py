@@ -88,7 +88,7 @@ class RemoteReads:
         """
         if self._quota.wait_ms():
             return None
-        remote = self._metadata.of(log.identity)
+        remote = self._metadata.cache_of(log.identity)
         self._counts.fetch_requests += 1
         read = partial(
             self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed
@@ -96,7 +96,7 @@ class RemoteReads:
         wait_ms = self._config().remote_fetch_max_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                lease = await self.memory.take(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
+                lease = await self.memory.acquire(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
             result = await self._run_in_thread(read, wait_ms, log, lease)
         except TimeoutError:
             return None

@@ -62,7 +62,7 @@ class SegmentExpirer:
 
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
-        if self._metadata.why_unknown(remote.partition) is not None:
+        if self._metadata.unreadable_reason(remote.partition) is not None:
             return  # the event that finished a seemingly unfinished copy may be in the unreadable partition
         try:
             await self._delete(partition, self._unfinished(partition))

@@ -53,7 +53,7 @@ class Lifecycle:
         self.failure = reason
         self.failed.set()
 
-    def not_ready(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why the broker is not ready, or None if all requests are served, including those to coordinators."""
         if self.failed.is_set():
             return self.failure or "all log directories have failed"

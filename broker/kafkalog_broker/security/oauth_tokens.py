@@ -51,8 +51,8 @@ class TokenValidator:
         self._reload_s = -MIN_RELOAD_INTERVAL_S  # due time of the last reload that an unknown key ID caused
         self._refused = LogRate(_log)
 
-    def check(self, text: str) -> Token:
-        """Check a token. A refusal is logged, without the token.
+    def validate(self, text: str) -> Token:
+        """Return the valid token that `text` encodes. A refusal is logged, without the token.
 
         Raises:
             InvalidToken: If the token is refused.

@@ -54,13 +54,13 @@ class CredentialStore:
     """Look-ups with which the mechanisms verify credentials.
 
     Attributes:
-        find_scram: Returns the stored credential for a mechanism and a user name, or None.
-        check_token: Returns an accepted OAUTHBEARER token for its text. Raises InvalidToken.
+        find_scram_credential: Returns the stored credential for a mechanism and a user name, or None.
+        validate_token: Returns an accepted OAUTHBEARER token for its text. Raises InvalidToken.
         now_ms: Returns ms since 1970, for the expiry of tokens.
     """
 
-    find_scram: Callable[[str, str], Credential | None]
-    check_token: Callable[[str], Token]
+    find_scram_credential: Callable[[str, str], Credential | None]
+    validate_token: Callable[[str], Token]
     now_ms: Callable[[], int]
 
 
@@ -131,9 +131,9 @@ class SaslExchange:
         if mechanism == PLAIN:
             self._server = plain_exchange(self._settings.plain_users)
         elif mechanism == OAUTHBEARER:
-            self._server = oauth_exchange(self._credentials.check_token)
+            self._server = oauth_exchange(self._credentials.validate_token)
         else:
-            self._server = scram_exchange(mechanism, partial(self._credentials.find_scram, mechanism))
+            self._server = scram_exchange(mechanism, partial(self._credentials.find_scram_credential, mechanism))
         next(self._server)
         return True
 

@@ -57,7 +57,7 @@ class SharePartitionManager:
         self._active: dict[SharePartitionKey, ActiveSharePartition] = {}
         self._connections: dict[int, dict[SessionKey, ShareSession]] = {}
 
-    def active(self) -> Collection[ActiveSharePartition]:
+    def active_partitions(self) -> Collection[ActiveSharePartition]:
         """Return all loaded share partitions."""
         return self._active.values()
 

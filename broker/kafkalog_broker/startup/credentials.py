@@ -36,8 +36,8 @@ class Credentials:
     def new_gate(self, listener: str, current_config: CurrentConfig) -> NewSaslGate:
         """Return a factory of the SASL gates of a listener's connections."""
         tokens = self.tokens.get(listener)
-        check_token = _refuse_token if tokens is None else tokens.check
-        store = CredentialStore(self.scram_users.find, check_token, self.clock.now_ms)
+        validate_token = _refuse_token if tokens is None else tokens.validate
+        store = CredentialStore(self.scram_users.find_credential, validate_token, self.clock.now_ms)
         settings = partial(_sasl_settings, current_config, listener)
         return partial(SaslGate, settings, store, clock=partial(_monotonic_s, self.clock))
 

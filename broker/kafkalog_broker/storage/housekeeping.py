@@ -58,7 +58,7 @@ class Timers:
     def __init__(self, now_ms: int) -> None:
         self._last = dict.fromkeys(Task, now_ms)
 
-    def due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
+    def start_due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
         """Return the tasks that are due by the intervals in `config`, and mark them as run."""
         due = {task for task, last in self._last.items() if now_ms - last >= getattr(config, task.value)}
         self._last.update(dict.fromkeys(due, now_ms))
@@ -99,7 +99,7 @@ class Housekeeping:
                 self._in_background(log, log.flush_epochs)
         if self.removals:
             self._run_blocking(partial(self.removals.remove_due, self._table.clock.monotonic_ms()))
-        due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
+        due = self._timers.start_due(self._table.config, self._table.clock.monotonic_ms())
         if Task.RETENTION in due and not self._retention_queue:
             self._retention_queue.extend(self._table.entries)
         self._check_retention(now_ms)

@@ -264,7 +264,7 @@ class LogManager(LogTable):
                 prepared = NewPartitions({key: log_dir}, {key: topic_id})
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             try:
-                loaded = prepared.take(key)
+                loaded = prepared.pop(key)
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{entry.path} already exists, but is not its log") from error
             except OSError as error:

@@ -108,9 +108,9 @@ class TopicRegistry:
         def add(topic: Topic) -> Topic:
             self.check_new(topic.name, topic.partitions)
             if topic.name in created:
-                raise _exists(topic.name)
+                raise _topic_exists_error(topic.name)
             if (other := folded.get(metrics_name(topic.name))) is not None:
-                raise _collides(topic.name, other)
+                raise _name_collision_error(topic.name, other)
             if topic.id in self._by_id or topic.id in ids:
                 raise BrokerError(ErrorCode.topic_already_exists, f"topic ID {uuid_to_text(topic.id)} is in use")
             created[topic.name] = topic
@@ -131,9 +131,9 @@ class TopicRegistry:
         """
         check_topic_name(name)
         if name in self._state.topics:
-            raise _exists(name)
+            raise _topic_exists_error(name)
         if (other := self._folded.get(metrics_name(name))) is not None:
-            raise _collides(name, other)
+            raise _name_collision_error(name, other)
         if not 0 < partitions < 2**31:
             raise BrokerError(
                 ErrorCode.invalid_partitions, f"Number of partitions was set to an invalid value: {partitions}"
@@ -146,7 +146,7 @@ class TopicRegistry:
             Each deleted topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
         """
         with self._guard:
-            outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
+            outcomes = [_outcome(self._require_topic, name) for name in dict.fromkeys(names)]
             removed = [topic for topic in outcomes if isinstance(topic, Topic)]
             self._commit(removed=removed, deleted=self._state.deleted | {topic.id for topic in removed})
         return outcomes
@@ -171,7 +171,7 @@ class TopicRegistry:
         """
 
         def enlarged(name: str) -> Topic:
-            topic = self._known(name)
+            topic = self._require_topic(name)
             total = totals[name]
             if not topic.partitions < total < 2**31:
                 raise BrokerError(
@@ -201,14 +201,14 @@ class TopicRegistry:
         Returns:
             Each changed topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
         """
-        return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
+        return self._replace_all(lambda name: replace(self._require_topic(name), configs=dict(configs[name])), configs)
 
     def register_found(self, topics: Iterable[Topic]) -> None:
         """Add or replace topics found on disk, in one write."""
         with self._guard:
             self._commit(topics)
 
-    def _known(self, name: str) -> Topic:
+    def _require_topic(self, name: str) -> Topic:
         topic = self._state.topics.get(name)
         if topic is None:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"topic '{name}' does not exist")
@@ -307,9 +307,9 @@ def _outcome(change: Callable[[_T], Topic], argument: _T) -> Outcome:
         return error
 
 
-def _exists(name: str) -> BrokerError:
+def _topic_exists_error(name: str) -> BrokerError:
     return BrokerError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
 
 
-def _collides(name: str, other: str) -> BrokerError:
+def _name_collision_error(name: str, other: str) -> BrokerError:
     return BrokerError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}")

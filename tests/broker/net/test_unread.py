@@ -72,7 +72,7 @@ class Held(Handler):
         self.budget = budget
 
     async def __call__(self, frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
-        connection.hold(await self.budget.take(1 << 20))
+        connection.hold(await self.budget.acquire(1 << 20))
         return [framed(bytes(1 << 20))]
 
 

@@ -58,7 +58,7 @@ async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
     if not is_renewing:
         fetched = await _fetch(request, broker, partitions)
     if session is not None:
-        fetched = _changed(session, fetched)
+        fetched = _changed_partitions(session, fetched)
     if entity.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(entity.group_id, entity.member_id))
     return _response(request, broker, fetched, outcomes)
@@ -132,7 +132,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     return {**fetched, **refused}
 
 
-def _changed(session: ShareSession, fetched: FetchedPartitions) -> FetchedPartitions:
+def _changed_partitions(session: ShareSession, fetched: FetchedPartitions) -> FetchedPartitions:
     """Return the partitions that a response to a session's later request includes.
 
     These have records or an error, or had an error in the previous response.

@@ -124,7 +124,7 @@ class ClassicGroup:
         protocol = self.protocol_type or "", self.generation, self.protocol
         return group_key(self.group_id), group_value((*protocol, self.leader, self.state_timestamp_ms, members))
 
-    def become(self, state: ClassicGroupState) -> None:
+    def transition_to(self, state: ClassicGroupState) -> None:
         """Change the state, and set its timestamp."""
         assert self.state in PREVIOUS_STATES[state], f"group {self.group_id!r}: {state.value} after {self.state.value}"
         self.previous_state = self.state
@@ -275,7 +275,7 @@ class ClassicGroup:
         """Begin the next generation with the remaining members, after the join phase."""
         self.generation += 1
         self.settle_protocol()
-        self.become(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY)
+        self.transition_to(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY)
         self.pending_sync.clear()
 
     def _subscribed_topics(self) -> frozenset[str] | None:

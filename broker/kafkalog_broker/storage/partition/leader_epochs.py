@@ -42,7 +42,7 @@ class LeaderEpochs:
         self._path = directory / checkpoint.LEADER_EPOCH_CHECKPOINT
         self._entries: list[EpochEntry] = []
         for entry in entries:
-            self._entries = _with(self._entries, entry)
+            self._entries = _with_entry(self._entries, entry)
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
         self.is_flushed = True
         self._writing = threading.Lock()
@@ -69,7 +69,7 @@ class LeaderEpochs:
             OSError: If the file cannot be written.
         """
         if epoch != self.latest or self._entries[-1].start_offset > start_offset:
-            self._change(_with(self._entries, EpochEntry(epoch, start_offset)))
+            self._change(_with_entry(self._entries, EpochEntry(epoch, start_offset)))
             self.flush()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
@@ -138,6 +138,6 @@ class LeaderEpochs:
         self.is_flushed = False
 
 
-def _with(entries: list[EpochEntry], new: EpochEntry) -> list[EpochEntry]:
+def _with_entry(entries: list[EpochEntry], new: EpochEntry) -> list[EpochEntry]:
     kept = [entry for entry in entries if entry.epoch < new.epoch and entry.start_offset < new.start_offset]
     return [*kept, new]

@@ -79,7 +79,7 @@ class LocalLog:
         self._positions: dict[int, tuple[int, int]] = {}
         ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
-            self._segment(base_offset, next_offset, now_ms)
+            self._make_segment(base_offset, next_offset, now_ms)
             for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
         self.recovery_point = loaded.recovery_point
@@ -101,7 +101,7 @@ class LocalLog:
         self._snapshots: dict[Path, list[Producer]] = {}  # taken, but not written yet
         self._last_snapshot = -1
 
-    def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
+    def _make_segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
         size = 0 if is_new else path.stat().st_size
         max_jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
@@ -222,7 +222,7 @@ class LocalLog:
         After OSError or CorruptLog the old segment stays active.
         """
         self._open_writer(self.segments[-1]).on_become_inactive()
-        new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
+        new = self._make_segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
         self._open_writer(new, is_new=True)
         self._names_changed = True
         self.segments = (*self.segments, new)
@@ -382,7 +382,7 @@ class LocalLog:
         The caller holds `flush_lock`. Returns and raises as `truncate_to`.
         """
         removed = self.segments
-        new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
+        new = self._make_segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)
         self.log_end_offset = offset
         self.swaps += 1

@@ -68,7 +68,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
         next_offset = base_offset
         for window, _ in header_windows(DescriptorFile(fd), stat.st_size):
-            for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
+            for begun, ended, base in _split_into_runs(window, pieces[-1].base_offset, next_offset):
                 if base != pieces[-1].base_offset:
                     pieces.append(CleanedSegment(directory, base, index_interval_bytes))
                 _copy(fd, window.table[begun:ended], pieces[-1])
@@ -94,7 +94,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
     return pieces
 
 
-def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
+def _split_into_runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
     """Split the rows of a window into runs of adjacent batches that go into the same segment.
 
     Returns:
