@@ -75,7 +75,7 @@ class StateCopies(Generic[Content]):
         return newest
 
     def save(self, content: Content) -> None:
-        """Replace the state, which is on disk on return. Raises OSError if no copy was written."""
+        """Replace the state and sync the copies to disk. Raises OSError if no copy was written."""
         generation = self._generation + 1
         replace_files(self._files, self.dump(generation, content), private=True)
         self._generation = generation

@@ -102,7 +102,7 @@ def check_is_mirror(directory: Path, *, is_empty: bool) -> None:
 
 
 def detach(directory: Path) -> None:
-    """Rename the mirror's file, because a broker owns the directory from now on. The rename is on disk on return.
+    """Rename the mirror's file, because a broker owns the directory from now on. The rename is durable.
 
     Producers may then write records that the source's logs do not have, so no mirror may continue in the
     directory. Raises OSError.

@@ -1,4 +1,4 @@
-"""Comparison of a mirror's topics with the source's: which to create, enlarge or recreate."""
+"""Compares a mirror's topics with the source's, and decides which to create, enlarge or recreate."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ UNKNOWN_KEY_RETRY_S = 60.0
 """Time after which the same unknown key ID causes another reload of the keys, as in Kafka: tokens with invented IDs
 must not cause continuous requests."""
 
-MAX_UNKNOWN_KEYS = 1_000  # number of unknown key IDs that are remembered
+MAX_UNKNOWN_KEYS = 1_000  # limit on remembered unknown key IDs
 
 MIN_RELOAD_INTERVAL_S = 10.0
 """Shortest interval between two reloads because of unknown key IDs. A new key of the server is loaded after this time

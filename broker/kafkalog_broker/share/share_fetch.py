@@ -64,7 +64,7 @@ class ShareFetch:
         self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams,
         remote: RemoteLogManager | None = None, hold: Callable[[Lease], None] = Lease.release,
     ) -> None:  # fmt: skip
-        """Create without reading anything.
+        """Create a fetch, which `run` carries out.
 
         Args:
             keys: The partitions, in the order in which they are read.

@@ -39,7 +39,7 @@ class SharePartitionManager:
         scheduler: Scheduler,
         run_blocking: Callable[..., Awaitable[Any]],
     ) -> None:
-        """Create without share partitions.
+        """Create a manager that has loaded no share partitions yet.
 
         Args:
             slots: Largest number of sessions.

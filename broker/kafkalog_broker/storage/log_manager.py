@@ -311,7 +311,10 @@ class LogManager(LogTable):
             self.topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """As `LogDirectory.lower_checkpoints`. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        """Call `LogDirectory.lower_checkpoints` for a partition's directory.
+
+        Blocks. May be called in any thread. Raises BrokerError kafka_storage_error.
+        """
         entry = self.entries[topic, partition]
         try:
             entry.log_dir.lower_checkpoints(entry.key, offset)

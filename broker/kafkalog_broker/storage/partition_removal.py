@@ -31,7 +31,7 @@ def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bo
     The new name is `topic-N.<32 hex digits>-delete`, with the topic shortened to fit 255 characters.
 
     Args:
-        sync: Fsync the parent directory, so that the rename is on disk on return.
+        sync: Fsync the parent directory, so that the rename is durable when the function returns.
 
     Raises:
         OSError: If the directory cannot be renamed or synced.

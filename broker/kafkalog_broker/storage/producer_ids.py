@@ -110,7 +110,7 @@ class ProducerIds:
         return self._next <= producer_id < MAX_CLUSTER_ID
 
     def stay_above(self, producer_id: int) -> None:
-        """Continue above the block of an ID that another broker has allocated. On disk on return.
+        """Continue above the block of an ID that another broker has allocated. The new block is synced to disk.
 
         Blocks; any thread, while `next` is not called.
 

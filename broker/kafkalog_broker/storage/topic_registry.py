@@ -127,7 +127,7 @@ class TopicRegistry:
         """Check a new topic's name and number of partitions, for CreateTopics with validate_only.
 
         Raises:
-            BrokerError: As returned by `create_all`.
+            BrokerError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_PARTITIONS, as `create_all` returns.
         """
         check_topic_name(name)
         if name in self._state.topics:

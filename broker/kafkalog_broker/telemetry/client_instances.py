@@ -91,7 +91,7 @@ class ClientInstances:
     def __init__(
         self, now_ms: Callable[[], int], max_bytes: int, subscriptions: Callable[[], Mapping[str, Mapping[str, str]]]
     ) -> None:
-        """Create without instances.
+        """Create an empty set of client instances.
 
         Args:
             max_bytes: Largest push (telemetry.max.bytes).

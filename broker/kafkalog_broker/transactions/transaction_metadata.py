@@ -67,7 +67,7 @@ class TransactionMetadata:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the epoch cannot be incremented, so that the producer needs another id."""
+        """True if the epoch cannot be incremented, so that the producer needs another id."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property

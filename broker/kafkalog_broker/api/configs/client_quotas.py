@@ -48,7 +48,7 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
 
 @on_error(48)
 def describe_client_quotas_error(request: Request, code: ErrorCode) -> Any:
-    """As in Kafka, a denial has no message, and other errors have the name of the code."""
+    """Return the error response. As in Kafka, a denial has no message; other errors have the name of the code."""
     return respond(request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None)
 
 

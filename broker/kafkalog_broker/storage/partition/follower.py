@@ -220,7 +220,7 @@ class Follower:
         return self._bound_high_watermark(removed_files)
 
     def _truncate_epochs(self, end: int) -> None:
-        """Remove epochs at or above `end`; on disk on return.
+        """Remove epochs at or above `end`, and sync the file to disk.
 
         An entry that stayed in the file would contradict the epoch of the next append.
         """
@@ -228,7 +228,7 @@ class Follower:
         self._log.epochs.flush()
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """Plan a truncation and carry it out; blocks. As `truncate`."""
+        """Plan a truncation and carry it out, see `truncate`. Blocks."""
         return self.truncate(self.plan_truncation(offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:

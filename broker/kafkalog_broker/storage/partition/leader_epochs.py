@@ -60,7 +60,7 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that the batches of `epoch` begin at `start_offset`; on disk on return.
+        """Record durably that the batches of `epoch` begin at `start_offset`.
 
         The entry replaces all entries with an epoch or start offset at or above its own. Nothing is written if `epoch`
         is already the latest and began at or below `start_offset`.
@@ -112,17 +112,17 @@ class LeaderEpochs:
         self._change([first, *self._entries[slot:]])
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace all entries, for a log with another history; on disk on return. Raises OSError."""
+        """Replace all entries durably, for a log with another history. Raises OSError."""
         self._change(list(entries))
         self.flush()
 
     def clear(self) -> None:
-        """Remove all entries; on disk on return. Raises OSError."""
+        """Remove all entries durably. Raises OSError."""
         if self._entries:
             self.replace(())
 
     def flush(self) -> None:
-        """Write the file unless it is up to date; on disk on return. Any thread. Raises OSError."""
+        """Write the file and sync it to disk, unless it is up to date. May be called in any thread. Raises OSError."""
         with self._writing:
             while not self.is_flushed:
                 self.is_flushed = True

@@ -270,7 +270,10 @@ def _check_epoch(producer: Producer, batch: BatchHeader) -> None:
 
 
 def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
-    """As Kafka's `ProducerAppendInfo.checkSequence`."""
+    """Raise BrokerError out_of_order_sequence_number unless the batch continues the producer's sequence.
+
+    Matches Kafka's `ProducerAppendInfo.checkSequence`.
+    """
     if batch.producer_epoch != producer.epoch:
         if batch.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
             raise BrokerError(

@@ -51,7 +51,7 @@ class ReadAt(Protocol):
     """File that can be read at any position."""
 
     def read(self, position: int, size: int) -> bytes:
-        """As `FileHandle.read`."""
+        """Read up to `size` bytes, see `FileHandle.read`."""
 
 
 class SegmentLookup:

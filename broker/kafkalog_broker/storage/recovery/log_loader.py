@@ -261,7 +261,7 @@ class _Loader:
         return not any(end <= deleted < next_base for deleted in self._files.deleted)
 
     def _remove_later_segments(self, bases: Sequence[int]) -> None:
-        """Remove the segments after the truncated one. Durable on return, and called before the truncation.
+        """Remove the segments after the truncated one durably. Must be called before the truncation.
 
         Otherwise a power failure could undo a removal, but not the truncation, and leave a gap before the segment.
         """
