@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
     def _report_end(self) -> None:
         """Tell handlers and waiters that the peer or the broker has ended the connection. Idempotent."""
         self._writer.unmute()
-        if not self.info.closed:
+        if not self.info.is_closed:
             for callback in self.info.mark_closed():
                 callback()
         self.requests.wake_up()

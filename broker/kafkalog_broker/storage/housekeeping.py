@@ -226,10 +226,10 @@ class Housekeeping:
         """
         self._is_stopped = True
         contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
-        return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
+        return self._write_checkpoints(log_dir, contents, log_dir.truncations, is_last=True)
 
     def _write_checkpoints(
-        self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
+        self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, is_last: bool = False
     ) -> bool:
         """Write the checkpoints.
 
@@ -242,7 +242,7 @@ class Housekeeping:
         """
         try:
             with log_dir.writing:
-                if (self._is_stopped and not last) or log_dir.truncations != truncations:
+                if (self._is_stopped and not is_last) or log_dir.truncations != truncations:
                     return False  # a log was closed or truncated after the offsets were collected
                 for checkpoint, offsets in contents:
                     # A partition that was deleted, and perhaps created again, must not get the old one's offsets.

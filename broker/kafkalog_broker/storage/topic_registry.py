@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -246,9 +246,14 @@ class TopicRegistry:
     ) -> None:
         """Write all copies, then publish the change to readers. One copy on disk is enough.
 
-        A disk fault takes its directory offline. Raises BrokerError if no copy was written; nothing has changed then.
+        A disk fault takes its directory offline.
+
+        Raises:
+            BrokerError: INVALID_PARTITIONS if the topics would have more than MAX_PARTITIONS partitions;
+                KAFKA_STORAGE_ERROR if no copy was written. In both cases nothing has changed.
         """
-        changed, removed = list(changed), list(removed)
+        changed = list(changed)
+        removed = list(removed)
         if deleted is None:
             deleted = self._state.deleted
         if not changed and not removed and deleted == self._state.deleted:
@@ -267,8 +272,17 @@ class TopicRegistry:
                 f"the topics would have {partitions} partitions in total, the limit is {MAX_PARTITIONS}",
             )
         state = RegistryState(self._state.generation + 1, topics, deleted)
-        data = format_registry(state, lines)
-        written, failure = 0, None
+        self._write_copies(format_registry(state, lines))
+        self._publish(state, lines, changed, removed)
+
+    def _write_copies(self, data: bytes) -> None:
+        """Write a copy to each online log directory. A disk fault takes its directory offline.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR if no copy was written.
+        """
+        written = 0
+        failure = None
         for log_dir in self._dirs:
             if log_dir.is_online:
                 try:
@@ -284,6 +298,11 @@ class TopicRegistry:
             message = f"{TOPICS_FILE} was not written to any log directory"
             message += f": {failure}" if failure is not None else ""
             raise BrokerError(ErrorCode.kafka_storage_error, message) from failure
+
+    def _publish(
+        self, state: RegistryState, lines: dict[str, str], changed: Sequence[Topic], removed: Sequence[Topic]
+    ) -> None:
+        """Replace the state that readers see, and update the indexes over it."""
         previous = self._state.topics
         if any(topic.name not in previous for topic in changed):
             self.created_generation = state.generation
@@ -292,12 +311,13 @@ class TopicRegistry:
                 self._by_id.pop(other.id, None)
             self._by_id[topic.id] = topic
             self._folded[metrics_name(topic.name)] = topic.name
-        self._lines, self._state = lines, state
+        self._lines = lines
+        self._state = state
         for topic in removed:
             self._by_id.pop(topic.id, None)
             self._folded.pop(metrics_name(topic.name), None)
-        if len(self._folded) < len(topics):  # topics found on disk may collide in metrics; one of them may remain
-            self._folded = {metrics_name(name): name for name in topics}
+        if len(self._folded) < len(state.topics):  # topics found on disk may collide in metrics; one of them may remain
+            self._folded = {metrics_name(name): name for name in state.topics}
 
 
 def _outcome(change: Callable[[_T], Topic], argument: _T) -> Outcome:

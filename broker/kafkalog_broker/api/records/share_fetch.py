@@ -128,7 +128,7 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     )  # fmt: skip
     connection = request.connection
     fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)
-    fetched = await fetch.run(connection.on_close, lambda: connection.closed)
+    fetched = await fetch.run(connection.on_close, lambda: connection.is_closed)
     return {**fetched, **refused}
 
 

@@ -166,15 +166,15 @@ def _check_records(
     now_ms: int,
 ) -> None:
     """Raise InvalidRecords if a record breaks a rule of the topic. The records are walked again only in that case."""
-    append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
+    has_log_append_time = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
     bounds = timestamp_bounds(config, now_ms)
     is_outside = facts.smallest_timestamp < bounds.smallest or facts.largest_timestamp > bounds.largest
     is_outside = is_outside and facts.smallest_timestamp <= facts.largest_timestamp
-    if is_outside or append_time_set or (facts.null_keys and needs_keys(config)):
+    if is_outside or has_log_append_time or (facts.null_keys and needs_keys(config)):
         columns = record_columns(records, count, base_timestamp)
         check_records(
             columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.KEY_SIZE], config, bounds,
-            append_time_set=append_time_set,
+            has_log_append_time=has_log_append_time,
         )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class AppendInfo(NamedTuple):
 
     Attributes:
         log_append_time_ms: -1 if the topic uses CreateTime.
-        duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
+        is_duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
             copy.
     """
 
@@ -74,7 +74,7 @@ class AppendInfo(NamedTuple):
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
-    duplicate: bool = False
+    is_duplicate: bool = False
 
 
 class Log:
@@ -255,12 +255,12 @@ class Log:
             BrokerError: record_list_too_large, kafka_storage_error, not_leader_or_follower if the log follows another
                 one, or an error of `ProducerState.check_append`.
         """
-        return self._append(batch, now_ms, from_client=True, marker=None)
+        return self._append(batch, now_ms, is_from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
         """Append a v2 batch that the broker itself created, without validation. Raises BrokerError like `append`."""
         copy = data if isinstance(data, bytearray) else bytearray(data)
-        return self._append(EncodedBatch.of(copy), now_ms, from_client=False, marker=None)
+        return self._append(EncodedBatch.of(copy), now_ms, is_from_client=False, marker=None)
 
     def append_control(
         self,
@@ -285,9 +285,9 @@ class Log:
             coordinator_epoch=coordinator_epoch,
         )  # fmt: skip
         marker = Marker(control_type, coordinator_epoch, transaction_version)
-        return self._append(batch, now_ms, from_client=False, marker=marker)
+        return self._append(batch, now_ms, is_from_client=False, marker=marker)
 
-    def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
+    def _append(self, batch: EncodedBatch, now_ms: int, *, is_from_client: bool, marker: Marker | None) -> AppendInfo:
         self.check()
         if self.is_follower:
             raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
@@ -317,7 +317,7 @@ class Log:
             if local.is_time_to_roll(header, now_ms):
                 local.roll(now_ms)
             if header.producer_id >= 0:
-                duplicate = producers.check_append(header, marker, from_client=from_client)
+                duplicate = producers.check_append(header, marker, is_from_client=is_from_client)
                 if duplicate is not None:
                     return AppendInfo(
                         duplicate.base_offset, duplicate.last_offset, duplicate.timestamp if append_time >= 0 else -1,

@@ -119,12 +119,12 @@ class ProducerState:
         return list(self._producers.values())
 
     def check_append(
-        self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
+        self, batch: BatchHeader, marker: Marker | None = None, *, is_from_client: bool = True
     ) -> KnownBatch | None:
         """Check a batch before it is appended.
 
         Args:
-            from_client: False leaves sequences unchecked, because batches of coordinators have none.
+            is_from_client: False leaves sequences unchecked, because batches of coordinators have none.
 
         Returns:
             The earlier batch if this one is a duplicate; None if it may be appended.
@@ -139,17 +139,17 @@ class ProducerState:
                 _check_marker(producer, batch, marker)
             return None
         if producer is not None:
-            if from_client and batch.producer_epoch == producer.epoch:
+            if is_from_client and batch.producer_epoch == producer.epoch:
                 for sent in producer.batches:
                     if sent.last_sequence == batch.last_sequence and sent.first_sequence == batch.base_sequence:
                         return sent
             _check_epoch(producer, batch)
-        if from_client:
+        if is_from_client:
             has_batches_of_epoch = producer is not None and bool(producer.batches)
             self.verifications.check(batch.producer_id, batch.base_sequence, has_batches_of_epoch=has_batches_of_epoch)
         if producer is None:  # any first sequence is allowed, because the state may have expired or been deleted
             return None
-        if from_client:
+        if is_from_client:
             _check_sequence(producer, batch)
         if producer.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
             raise BrokerError(
