@@ -18,11 +18,11 @@ GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 class LateTimer:
     """Calls a function after `delay_s` seconds of the loop's time, or up to GRACE_S later after a stall."""
 
-    __slots__ = ("_call", "_due", "_handle", "_loop")
+    __slots__ = ("_callback", "_due", "_handle", "_loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: float, call: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: float, callback: Callable[[], None]) -> None:
         self._loop = loop
-        self._call = call
+        self._callback = callback
         self._arm(delay_s)
 
     def cancel(self) -> None:
@@ -36,12 +36,12 @@ class LateTimer:
         if self._loop.time() - self._due > LATE_AFTER_S:
             self._arm(GRACE_S)
         else:
-            self._call()
+            self._callback()
 
 
-def schedule(delay_ms: int, call: Callable[[], None]) -> LateTimer:
+def schedule(delay_ms: int, callback: Callable[[], None]) -> LateTimer:
     """Start a LateTimer in the running event loop."""
-    return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
+    return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, callback)
 
 
 async def sleep(delay_s: float) -> None:

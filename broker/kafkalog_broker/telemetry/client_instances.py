@@ -89,18 +89,21 @@ class ClientInstances:
     """
 
     def __init__(
-        self, now_ms: Callable[[], int], max_bytes: int, subscriptions: Callable[[], Mapping[str, Mapping[str, str]]]
+        self,
+        now_ms: Callable[[], int],
+        max_bytes: int,
+        current_subscriptions: Callable[[], Mapping[str, Mapping[str, str]]],
     ) -> None:
         """Create an empty set of client instances.
 
         Args:
             max_bytes: Largest push (telemetry.max.bytes).
-            subscriptions: Returns the properties of all CLIENT_METRICS resources by name; another object after each
-                change.
+            current_subscriptions: Returns the properties of all CLIENT_METRICS resources by name; another object after
+                each change.
         """
         self._now_ms = now_ms
         self.max_bytes = max_bytes
-        self._subscriptions = subscriptions
+        self._current_subscriptions = current_subscriptions
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[UUID, None]] = {}
         self.receiver: MetricsReceiver | None = None
@@ -166,7 +169,7 @@ class ClientInstances:
 
     def _instance_of(self, request: Request, instance_id: UUID) -> ClientInstance:
         """Return the instance. Create it if it is new, and renew its subscription if the subscriptions have changed."""
-        subscriptions = self._subscriptions()
+        subscriptions = self._current_subscriptions()
         instance = self._instances.get(instance_id)
         if instance is None:
             attributes = _attributes(request, instance_id)
