@@ -35,11 +35,11 @@ class TransactionState:
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
 
-    def data_batch(self, header: BatchHeader) -> None:
+    def add_data_batch(self, header: BatchHeader) -> None:
         """Add a transactional batch of records."""
         self.open.setdefault(header.producer_id, header.base_offset)
 
-    def marker(self, header: BatchHeader, control_type: int) -> None:
+    def add_marker(self, header: BatchHeader, control_type: int) -> None:
         """Add a control batch. Only commit and abort markers end a transaction; leader changes, for example, do not."""
         if control_type not in (ControlType.ABORT, ControlType.COMMIT):
             return
@@ -239,8 +239,8 @@ def _add_batch(file: SegmentFile, header: BatchHeader, state: TransactionState, 
     if not header.is_control:
         if header.producer_id not in state.open:
             file.check_crc(header)
-            state.data_batch(header)
+            state.add_data_batch(header)
     elif header.record_count:
-        state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
+        state.add_marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
         if unfinished is not None:
             unfinished.discard(header.producer_id)

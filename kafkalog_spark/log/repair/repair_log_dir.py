@@ -45,7 +45,7 @@ def repair_log_dirs(
     storage: StorageOptions | None = None,
     tier: TierOptions = DEFAULT_TIER_OPTIONS,
     *,
-    records: bool = False,
+    decode_records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,
 ) -> RepairReport:
     """Write the undamaged batches of log directories, or of single partition directories, to a new directory.
@@ -57,7 +57,7 @@ def repair_log_dirs(
         destination: A new or empty directory, outside of the sources.
         storage: Options for object stores.
         tier: Options for remote segments.
-        records: Also decode the records, and drop batches that cannot be decoded.
+        decode_records: Also decode the records, and drop batches that cannot be decoded.
         on_partition: Called with the report of each partition and the total number of partitions.
 
     Returns:
@@ -84,7 +84,7 @@ def repair_log_dirs(
         except (KafkalogError, FileNotFoundError) as error:  # continue with the other partitions
             repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
         else:
-            repaired = repair_partition(location, target, records=records, checkpoints=checkpoints)
+            repaired = repair_partition(location, target, decode_records=decode_records, checkpoints=checkpoints)
         report.partitions.append(repaired)
         start, end = repaired.log_start_offset, repaired.log_end_offset
         if repaired.error is None:
