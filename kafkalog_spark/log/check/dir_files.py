@@ -113,7 +113,7 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
         file = os.path.join(path, name)
         if listing.is_directory(name):
             parsed = names.parse_partition_dir(name)
-            if store.remote and name.startswith(_OWN_PREFIX):
+            if store.is_remote and name.startswith(_OWN_PREFIX):
                 continue
             if parsed is None and name != names.INDEX_CACHE_DIR:
                 what = "not a partition directory (<topic>-<partition>): Apache Kafka refuses to start with it"

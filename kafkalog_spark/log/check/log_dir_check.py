@@ -102,7 +102,7 @@ def check_log_dirs(
 
 def _bytes_of(location: PartitionLocation) -> int:
     """Return the size of a partition's .log files; 0 if it cannot be listed, which its check reports."""
-    if not location.store.remote:
+    if not location.store.is_remote:
         return log_bytes(location.directory)
     try:
         files = location.store.list(location.directory).files

@@ -1,4 +1,4 @@
-"""Repair of one partition: its segments in order, then its leader epochs and partition.metadata."""
+"""Repairs one partition: its segments in order, then its leader epochs and partition.metadata."""
 
 from __future__ import annotations
 

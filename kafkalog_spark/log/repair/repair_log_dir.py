@@ -20,7 +20,7 @@ from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.fsync import fsync_tree, make_directories
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE
-from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
+from kafkalog_spark.format.meta_properties import MAX_META_PROPERTIES_BYTES, META_PROPERTIES_FILE, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.log_dir import LogDirs
@@ -71,7 +71,7 @@ def repair_log_dirs(
     """
     dirs = LogDirs.open(sources, storage, tier)
     refuse_unallowed(dirs.locations.values())
-    target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
+    target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.is_remote])
     report = RepairReport(str(target))
     check_one_topic(dirs.locations, dirs.copies, list(dirs.locations))
     checkpoints = Checkpoints()
@@ -120,7 +120,8 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
     for path, store in dirs.roots:
         try:
             file = os.path.join(path, META_PROPERTIES_FILE)
-            (target / META_PROPERTIES_FILE).write_bytes(parsed_file(store, file, _meta_properties, MOST_BYTES))
+            data = parsed_file(store, file, _check_meta_properties, MAX_META_PROPERTIES_BYTES)
+            (target / META_PROPERTIES_FILE).write_bytes(data)
             break
         except FileNotFoundError:
             continue
@@ -128,7 +129,7 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
             report.notes.append(f"{META_PROPERTIES_FILE} is not copied: {error}")
     for path, store in dirs.roots:
         metadata = Path(path, _METADATA_DIR)
-        if store.remote or not os.path.lexists(metadata):
+        if store.is_remote or not os.path.lexists(metadata):
             continue
         if metadata.is_symlink() or not metadata.is_dir():
             report.notes.append(
@@ -141,7 +142,8 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
         break
 
 
-def _meta_properties(data: bytes) -> bytes:
+def _check_meta_properties(data: bytes) -> bytes:
+    """Return `data` unchanged. Raises CorruptFile, UnsupportedFormat if it cannot be parsed."""
     parse_meta_properties(data)
     return data
 
