@@ -53,10 +53,8 @@ def main(arguments: argparse.Namespace) -> int:
 async def run_mirror(options: MirrorOptions) -> int:
     """Mirror until complete or stopped, and return the exit code. Raises KafkalogError, OSError."""
     config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(options.directory)})
-    clock = SystemClock()
-    workers = Workers()
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    clock, workers = SystemClock(), Workers()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     # Before any log is opened, so that a signal never leaves one open.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -73,7 +71,7 @@ async def run_mirror(options: MirrorOptions) -> int:
         mirror = Mirror(options, logs, topics, workers, clock)
         started_s = time.monotonic()
         try:
-            await _wait_until_done(mirror, logs, clock, stop, failed, once=options.once)
+            await _until_done(mirror, logs, clock, stop, failed, once=options.once)
         finally:
             workers.shutdown()
             logs.shutdown()
@@ -81,12 +79,12 @@ async def run_mirror(options: MirrorOptions) -> int:
         dirs.close()
     seconds = time.monotonic() - started_s
     _log.info("stopped; received %.1f MB in %.1f s, lag %d", mirror.received_bytes / 1e6, seconds, mirror.lag)
-    for name, reason in mirror.failed.items():
-        _log.error("%s was not copied completely: %s", name, reason)
+    for name, why in mirror.failed.items():
+        _log.error("%s was not copied completely: %s", name, why)
     return FAILED if failed.is_set() or (options.once and mirror.failed) else OK
 
 
-async def _wait_until_done(
+async def _until_done(
     mirror: Mirror, logs: LogManager, clock: SystemClock, stop: asyncio.Event, failed: asyncio.Event, *, once: bool
 ) -> None:
     progress = Progress(mirror, once=once)
