@@ -37,12 +37,12 @@ def sources_digest(module: str) -> str:
 
     Their functions and constants are compiled into the kernels of the module. The module must be in sys.modules.
     """
-    found, waiting = {module}, [module]
+    modules, waiting = {module}, [module]
     while waiting:
-        new = set(_source(waiting.pop())[1]) - found
-        found |= new
+        new = set(_source(waiting.pop())[1]) - modules
+        modules |= new
         waiting += new
-    return hashlib.sha256("".join(f"{name} {_source(name)[0]}\n" for name in sorted(found)).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{name} {_source(name)[0]}\n" for name in sorted(modules)).encode()).hexdigest()
 
 
 @cache

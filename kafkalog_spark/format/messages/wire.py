@@ -8,8 +8,8 @@ from kafkalog_spark.format.varints import read_uvarint, uvarint
 class Malformed(ValueError):
     """The bytes are not the expected message. `position` is that of the first wrong or missing byte."""
 
-    def __init__(self, why: str, position: int) -> None:
-        super().__init__(why)
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
         self.position = position
 
 

@@ -239,7 +239,7 @@ class PartitionLog:
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
-    def still_holds(self, end: LogEnd) -> bool:
+    def is_end_unchanged(self, end: LogEnd) -> bool:
         """Return True if the batch before an earlier end is unchanged. Then nothing before it was truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:

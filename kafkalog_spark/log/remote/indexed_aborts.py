@@ -50,7 +50,7 @@ def find_indexed_aborts(
         search = collect_aborted(indexed, start, end)
         aborted.update(dict.fromkeys(search.transactions))
         reached = stored.segment.until
-        if search.complete:
+        if search.is_complete:
             return IndexedAborts(list(aborted), {}, reached)
         if reached >= end:
             open_transactions = _open_transactions(stored, keys, end)
