@@ -150,7 +150,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             target_context.refresh()
             if (directory := writable_directory(self._directories)) is not None:
                 self._lock = _locked(os.path.join(directory, f"{self._impl.filename_base}.lock"))
-                found = self._look_up(sig, target_context)  # another process may have compiled it meanwhile
+                found = self._look_up(sig, target_context)  # another process may have just compiled it
         if found is not None:
             self._unlock()
         return found
@@ -173,7 +173,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 def _locked(path: str) -> FileIO | None:
     """Open and lock a file; return None if the file system has no locks, so that each process compiles for itself.
 
-    It is a POSIX record lock, because workers that Spark forks meanwhile do not inherit it.
+    It is a POSIX record lock, because workers that Spark forks while it is held do not inherit it.
     """
     try:
         file = FileIO(path, "a")

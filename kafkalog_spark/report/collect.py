@@ -1,4 +1,4 @@
-"""Collection of a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
+"""Collects a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection and order of the collected totals that a report shows."""
+"""Selects and orders the collected totals that a report shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow schemas and back.
+"""Converts Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow schemas and back.
 
 Spark's own parser runs in the JVM, which Python workers cannot call.
 """

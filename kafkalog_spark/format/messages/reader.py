@@ -1,4 +1,4 @@
-"""Generator of the Python source of readers of messages.
+"""Generates the Python source of readers of messages.
 
 For example, this is the reader of OffsetCommitKey, which has two strings and an int32:
 

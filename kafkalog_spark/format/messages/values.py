@@ -20,7 +20,7 @@ _ANNOTATIONS = {
 
 
 class Conversion(NamedTuple):
-    """Conversion between the values that `struct` packs and the values in Python.
+    """Converts between the values that `struct` packs and the values in Python.
 
     Attributes:
         format_character: Format character of the packed value, or "16s".

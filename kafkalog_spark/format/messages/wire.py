@@ -1,4 +1,4 @@
-"""Reading of parts of a message without its definition: lengths, compact strings and tagged fields (KIP-482)."""
+"""Reads parts of a message without its definition: lengths, compact strings and tagged fields (KIP-482)."""
 
 from __future__ import annotations
 

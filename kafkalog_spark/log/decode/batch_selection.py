@@ -1,4 +1,4 @@
-"""Selection of the batches of a header table that can hold wanted records."""
+"""Selects the batches of a header table that can contain requested records."""
 
 from __future__ import annotations
 

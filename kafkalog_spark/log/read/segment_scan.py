@@ -1,4 +1,4 @@
-"""Scan of one segment: from the bytes of its batches to rows in Arrow buffers.
+"""Scans one segment: from the bytes of its batches to rows in Arrow buffers.
 
     window (pread) -> sweep (headers) -> order, CRC -> batch filters -> selection (offsets, timestamps) -> decode
 
@@ -100,7 +100,7 @@ class _Swept(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into `rows`. No other scan may use the buffers meanwhile.
+    """Reads segments of one partition, one after the other, into `rows`. Only one scan may use the buffers at a time.
 
     Peak memory: a window (or the largest batch), its decompressed bytes, and two Arrow batches.
     """

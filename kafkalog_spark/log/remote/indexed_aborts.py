@@ -1,4 +1,4 @@
-"""Search for aborted transactions in the transaction indexes of remote segments.
+"""Searches for aborted transactions in the transaction indexes of remote segments.
 
 Kafka copies a segment only after all of its transactions have ended, and copies the index of the transactions whose
 abort marker is in the segment (RemoteLogManager.collectAbortedTransactions). Therefore the batches need not be read to

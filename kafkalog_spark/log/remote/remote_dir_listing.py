@@ -1,4 +1,4 @@
-"""Listing of the remote directory of a partition, and metadata of its segments."""
+"""Lists the remote directory of a partition, and fetches the metadata of its segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of one segment: undamaged batches are copied byte for byte, and the indexes are rebuilt."""
+"""Repairs one segment: copies undamaged batches byte for byte, and rebuilds the indexes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     """Return the row of an open segment of `log`.
 
     Raises:
-        FileNotFoundError: If an index disappears meanwhile.
+        FileNotFoundError: If an index is removed during the read.
         NotALogDirectory: If the segment cannot be read.
     """
     files = file.files
@@ -103,7 +103,7 @@ def _left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
         try:
             size = os.stat(path).st_size if facts is None else facts.size
         except FileNotFoundError:
-            continue  # deleted meanwhile
+            continue  # deleted since it was listed
         # A segment without a suffix is not part of the log if a .swap file replaces it.
         state = "deleted" if file.transient_suffix is None else _TRANSIENT_STATES[file.transient_suffix]
         row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}

@@ -1,4 +1,4 @@
-"""Division of a table query into units of work: partitions, segments, and files outside of logs."""
+"""Divides a table query into units of work: partitions, segments, and files outside of logs."""
 
 from __future__ import annotations
 
