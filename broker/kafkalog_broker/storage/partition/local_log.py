@@ -119,7 +119,9 @@ class LocalLog:
         """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        is_due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
+        is_due = self._is_due(
+            batch, now_ms, writer.size, writer.first_timestamp, are_indexes_full=writer.are_indexes_full
+        )
         # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
         return is_due and batch.base_offset > segment.base_offset
 
@@ -135,7 +137,7 @@ class LocalLog:
             batch = window.header(row)
             if row and (
                 size + batch.size - writer.size > room
-                or self._is_due(batch, now_ms, size, first_timestamp, indexes_full=False)
+                or self._is_due(batch, now_ms, size, first_timestamp, are_indexes_full=False)
             ):
                 return row
             size += batch.size
@@ -144,7 +146,7 @@ class LocalLog:
         return len(window.table)
 
     def _is_due(
-        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, indexes_full: bool
+        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, are_indexes_full: bool
     ) -> bool:
         segment = self.segments[-1]
         config = self.config
@@ -154,7 +156,7 @@ class LocalLog:
             size=size,
             first_timestamp=first_timestamp,
             age_ms=now_ms - segment.created_ms,
-            indexes_full=indexes_full,
+            are_indexes_full=are_indexes_full,
             segment_bytes=config.segment_bytes,
             segment_ms=config.max_segment_ms - segment.jitter_ms,
         )
