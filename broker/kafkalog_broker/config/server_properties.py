@@ -1,4 +1,4 @@
-"""Properties of a start: from server.properties, from --override, and the defaults without a file."""
+"""The properties a broker starts with: server.properties, --override, and the defaults when there is no file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.meta_properties import parse_properties
 
-EMBEDDED_DEFAULTS: Mapping[str, str] = {
+DEFAULTS_WITHOUT_FILE: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "group.initial.rebalance.delay.ms": "0",
 }
