@@ -15,7 +15,7 @@ from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class _IndexCheck:
@@ -56,7 +56,7 @@ class OffsetIndexCheck(_IndexCheck):
         """(number, offset) of an entry for several batches whose last batch was not checked yet."""
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
-    def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
+    def take(self, table: HeaderTable, previous: int, begin: int) -> Iterator[Fault]:
         """Yield the faults of the entries that point into `table`.
 
         Args:
@@ -134,7 +134,7 @@ class TimeIndexCheck(_IndexCheck):
         self.largest_offset = base_offset
         super().__init__(data, len(self._index), base_offset, time_index.check_time_index)
 
-    def take(self, table: Table) -> Iterator[Fault]:
+    def take(self, table: HeaderTable) -> Iterator[Fault]:
         """Yield the faults of entries whose offset is in `table`, which directly follows the previous batches."""
         index = self._index
         last = table[:, HeaderColumn.LAST_OFFSET]

@@ -11,7 +11,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_INT32, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class LastBatch(NamedTuple):
@@ -39,7 +39,7 @@ class ProducerCheck:
         self._has_sequences = has_sequences
         self._last_batches: dict[int, LastBatch] = {}
 
-    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+    def take(self, table: HeaderTable, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield a fault for each of the next batches whose sequence does not follow the producer's previous batch.
 
         With `has_gaps`, batches may be missing, and sequences are not compared.

@@ -133,7 +133,7 @@ class SegmentCheck:
     def _check_window(self, window: Window, begin: int) -> None:
         file, table, result = self.file, window.table, self._result
         previous = self.batches.last_offset
-        self.findings.add_errors(file.path, self.batches.take(table))
+        self.findings.add_errors(file.path, self.batches.check_batches(table))
         self.findings.add_errors(self._path(file.files.offset_index), self._offsets.take(table, previous, begin))
         if not result.is_damaged:  # a damaged batch may have had the largest timestamp
             self.findings.add_errors(self._path(file.files.time_index), self._times.take(table))
