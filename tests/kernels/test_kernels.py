@@ -20,7 +20,7 @@ from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels import primitives
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
 from kafkalog_spark.kernels.record_end import BAD_RECORD_LENGTH, TRUNCATED, end_of_records
-from kafkalog_spark.kernels.rows import is_member
+from kafkalog_spark.kernels.rows import passes_filter
 from kafkalog_spark.kernels.sweep import SMALL_BATCH, SweepStatus, sweep
 from tests.golden_data import golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, encoded, varint
@@ -79,7 +79,7 @@ def test_crc32_and_crc32c_equal_the_libraries(data: bytes, start: int) -> None:
 
 @njit
 def member_of(values, value):  # type: ignore[no-untyped-def]
-    return is_member(values, value)
+    return passes_filter(values, value)
 
 
 @given(st.lists(INT64, max_size=20), INT64)
