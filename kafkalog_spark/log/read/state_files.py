@@ -49,7 +49,7 @@ def _file_reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[
 read_meta_properties = _file_reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
 read_partition_metadata = _file_reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
 read_leader_epochs = _file_reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MAX_LEADER_EPOCH_CHECKPOINT_BYTES
 )
 
 
