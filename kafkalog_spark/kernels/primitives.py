@@ -214,8 +214,8 @@ def _signed(raw):  # type: ignore[no-untyped-def]
 def _varint(bits: int, most_bytes: int) -> Any:
     """Return a function read(buffer, at, end) that decodes the zigzag varint in buffer[at:end].
 
-    It returns (value, position after the varint), or (0, INVALID_POSITION) if the varint does not end before `end`, or has more
-    than `most_bytes` bytes. Bits above the lowest `bits` are dropped.
+    It returns (value, position after the varint), or (0, INVALID_POSITION) if the varint does not end before `end`, or
+    has more than `most_bytes` bytes. Bits above the lowest `bits` are dropped.
     """
     # `most_bytes` is a constant of the function, not an argument, because small records decode faster that way.
     mask, last_shift = np.uint64(2**bits - 1), np.uint64(7 * (most_bytes - 1))

@@ -36,8 +36,8 @@ UNKNOWN_PARTITION_MESSAGE = "This server does not host this topic-partition."  #
 class ShareStateShard:
     """State of the share partitions. Not thread-safe; loaded in any thread, then used from the event loop.
 
-    `initialize`, `write`, `read`, `summary` and `delete` raise BrokerError invalid_request for an invalid share partition,
-    and unknown_topic_or_partition if the partition does not exist. Their docstrings name additional errors.
+    `initialize`, `write`, `read`, `summary` and `delete` raise BrokerError invalid_request for an invalid share
+    partition, and unknown_topic_or_partition if the partition does not exist. Docstrings name additional errors.
     """
 
     def __init__(self, updates_per_snapshot: int, clock: Clock, topics: TopicRegistry) -> None:

@@ -30,9 +30,8 @@ class ProtoFile(NamedTuple):
     """The compiled file of a schema."""
 
     descriptor: Any  # FileDescriptor
-    generated_map_entries: frozenset[
-        str
-    ]  # full names of the map entry messages that protoc generates for `map<...>` fields
+    generated_map_entries: frozenset[str]
+    """Full names of the map entry messages that protoc generates for `map<...>` fields."""
 
 
 def compile_schema(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile:
