@@ -211,9 +211,9 @@ class _Replay:
         for row in np.flatnonzero(is_transactional & (table[:, HeaderColumn.MAGIC] == 2)).tolist():
             header = window.header(row)
             if not header.is_control:
-                self.transactions.data_batch(header)
+                self.transactions.add_data_batch(header)
             elif header.record_count and (ended := transaction_end(window.batch(row))) is not None:
-                self.transactions.marker(header, ended[0])
+                self.transactions.add_marker(header, ended[0])
 
     def _assign_epochs(self, table: HeaderTable) -> None:
         """Add the epochs that rise above the latest known one, as `LeaderEpochFileCache.assign`."""

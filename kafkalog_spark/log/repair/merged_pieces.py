@@ -160,7 +160,8 @@ class _Merge:
             self._fill_from(copy, missing)
             added = self.pieces[before:]
             remaining = {
-                gap: [rest for part in parts for rest in _unfilled(part, added)] for gap, parts in remaining.items()
+                gap: [unfilled for part in parts for unfilled in _unfilled(part, added)]
+                for gap, parts in remaining.items()
             }
         return remaining
 
@@ -246,10 +247,10 @@ class _Merge:
 
 def _unfilled(gap: Gap, pieces: Sequence[MergedPiece]) -> list[Gap]:
     """Return the parts of a gap that the pieces do not fill."""
-    rest, reached = [], gap.first
+    unfilled, reached = [], gap.first
     inside = [piece for piece in pieces if gap.first <= piece.first_offset < gap.end]
     for piece in sorted(inside, key=lambda piece: piece.first_offset):
         if piece.first_offset > reached:
-            rest.append(Gap(reached, piece.first_offset))
+            unfilled.append(Gap(reached, piece.first_offset))
         reached = piece.next_offset
-    return [*rest, Gap(reached, gap.end)] if reached < gap.end else rest
+    return [*unfilled, Gap(reached, gap.end)] if reached < gap.end else unfilled

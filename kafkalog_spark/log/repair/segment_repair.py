@@ -186,9 +186,9 @@ class SegmentRepair:
             header = file.header_at(int(table[row, HeaderColumn.POSITION]))
             assert header is not None
             if not header.is_control:
-                transactions.data_batch(header)
+                transactions.add_data_batch(header)
                 continue
             try:
-                transactions.marker(header, control_type(file.read(header.position, header.size)))
+                transactions.add_marker(header, control_type(file.read(header.position, header.size)))
             except CorruptBatch:
                 continue  # a malformed marker, which kafkalog-check reports, ends no transaction
