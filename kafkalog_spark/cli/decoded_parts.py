@@ -1,4 +1,4 @@
-"""Decoding of values and keys to JSON, for kafkalog-cat -f json -s value=avro."""
+"""Decodes values and keys to JSON, for kafkalog-cat -f json -s value=avro."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening and reading of regular files in directories to which other users may be able to write.
+"""Opens and reads regular files in directories to which other users may be able to write.
 
 A name in such a directory may stand for a pipe, which would block an open, for a device or a sparse file, whose content
 may be endless, or for a symbolic link out of the directory. Therefore every file that another process may have created

@@ -68,7 +68,7 @@ class BatchTotals:
         between = np.maximum(columns.bases - expected[:-1], 0)
         total.missing += int(between.sum() + (columns.nexts - columns.bases - columns.records).sum())
         total.next_offset = int(columns.nexts[-1])
-        total.transactional |= columns.transactional
+        total.is_transactional |= columns.is_transactional
         firsts = columns.first_times[columns.first_times != _NONE]
         times = columns.last_times[columns.last_times != _NONE]
         if len(times):
@@ -149,7 +149,7 @@ class _Columns(NamedTuple):
         records: Numbers of records.
         first_times: First timestamps in ms, or _NONE.
         last_times: Largest timestamps in ms, or _NONE.
-        transactional: True if any batch is transactional.
+        is_transactional: True if any batch is transactional.
     """
 
     sizes: Ints
@@ -158,7 +158,7 @@ class _Columns(NamedTuple):
     records: Ints
     first_times: Ints
     last_times: Ints
-    transactional: bool
+    is_transactional: bool
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:

@@ -1,4 +1,4 @@
-"""Collection of a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
+"""Collects a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class _Collector:
         return tuple(groups), lags
 
     def _producers(self, totals: BatchTotals) -> tuple[ProducerTotal, ...]:
-        locations = {tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional}
+        locations = {tp: self._locations[tp] for tp, of in totals.partitions.items() if of.is_transactional}
         for row in self._rows("producers", locations, "producers"):
             if row["transactional_id"] is not None and row["producer_id"] in totals.producers:
                 totals.producers[row["producer_id"]].transactional_id = row["transactional_id"]
@@ -161,7 +161,7 @@ class _Collector:
             if row["last_stable_offset"] is None or row["last_stable_offset"] < row["log_end_offset"]
         }
         locations = {
-            tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable
+            tp: self._locations[tp] for tp, of in totals.partitions.items() if of.is_transactional and tp in unstable
         }
         rows = self._rows("transactions", locations, "transactions")
         return tuple(row for row in rows if row["state"] in ("open", "hanging"))

@@ -86,7 +86,7 @@ class PartitionTotal:
     longest_pause: int | None = None
     first_timestamp: int | None = None
     last_timestamp: int | None = None
-    transactional: bool = False
+    is_transactional: bool = False
     next_offset: int | None = None
     timeline: list[TimelineSegment] = field(default_factory=list)
     last_segment: int | None = None
@@ -102,7 +102,7 @@ class TopicFacts:
     """Totals of a topic. `codecs` are ordered by size."""
 
     topic: str
-    internal: bool
+    is_internal: bool
     partitions: int
     segments: int
     size: int

@@ -1,4 +1,4 @@
-"""Selection and order of the collected totals that a report shows."""
+"""Selects and orders the collected totals that a report shows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -
         result.append(
             facts.TopicFacts(
                 topic=topic,
-                internal=is_internal(topic),
+                is_internal=is_internal(topic),
                 partitions=len(partitions_of_topic),
                 **{name: sum(getattr(partition, name) for partition in partitions_of_topic) for name in _SUMMED},
                 first_timestamp=known_extreme(min, (partition.first_timestamp for partition in partitions_of_topic)),

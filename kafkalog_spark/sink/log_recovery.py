@@ -125,7 +125,7 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
             os.truncate(path, end.position)  # before the indexes are written: `end` was proven to be a torn tail
         try:
             recovered = recover_segment(
-                directory, base_offset, on_window=replay.add, find_bad=_bad_marker, may_truncate=False, sync=True
+                directory, base_offset, on_window=replay.add, find_bad_batch=_bad_marker, may_truncate=False, sync=True
             )
         except errors.KafkalogError as error:
             error.hint = error.hint or _LET_A_BROKER

@@ -87,7 +87,7 @@ def segment_facts(
                     # Each read is a request. A time index that is full of entries is trusted without checking it: an
                     # index that was copied before the broker closed the segment has zeros at its end.
                     times = file.time_index if not facts and following is not None else None
-                    newest = times.last if times is not None and times.whole else None
+                    newest = times.last if times is not None and times.is_complete else None
                     if newest is not None and newest.timestamp < row_filter.timestamp_from_ms:
                         continue
                 elif by_time:

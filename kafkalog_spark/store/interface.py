@@ -28,7 +28,7 @@ class Listing(NamedTuple):
 
     Attributes:
         names: Names of files and directories, unordered.
-        is_directory: Returns True for the name of a directory; False if the directory was removed meanwhile.
+        is_directory: Returns True for the name of a directory; False if the directory was removed since.
         files: Facts by name; empty for a local directory, where each file would need a call.
     """
 
@@ -88,8 +88,9 @@ class Store(Protocol):
         """Open a file.
 
         Args:
-            path: Path of the file. facts: The file's facts in a listing. With them an object store sends no request,
-            and reads this version only.
+            path: Path of the file.
+            facts: The file's facts in a listing. With them an object store sends no request, and reads this version
+                only.
 
         Raises:
             FileNotFoundError, IsADirectoryError: If there is no such file.

@@ -17,13 +17,13 @@ from kafkalog_spark.store.read_ahead import ReadAhead, read_ahead
 PIECE = 128 << 10
 """Bytes fetched for a small read. On S3 the first byte takes as long as the next megabyte, so a larger piece would be
 as fast. But many reads need only a batch header, and slow connections and the worker's memory favour small pieces."""
-NEAR = 1 << 20
+NEAR_BYTES = 1 << 20
 """A read that begins at most this many bytes after the last piece also fetches the gap, instead of a second request."""
-FILE_BYTES = 32 << 20  # bytes held of one file: the block being read, the one before it, and two ahead
+MAX_FILE_BYTES = 32 << 20  # bytes held of one file: the block being read, the one before it, and two ahead
 BLOCK = 8 << 20  # bytes of a block fetched ahead
 FIRST_BLOCK = 2 << 20  # bytes of the first one, small for early rows; the next ones double
-IN_FLIGHT = 2  # blocks fetched ahead of the one that is read
-KEPT = 8 << 20  # bytes of pieces kept
+MAX_BLOCKS_AHEAD = 2  # blocks fetched ahead of the one that is read
+MAX_PIECES_BYTES = 8 << 20  # bytes of pieces kept
 
 
 class _Fetched:
@@ -51,7 +51,7 @@ class _Fetched:
         if self._future is not None:
             size = self.end - self.begin
             self._future.cancel()
-            self._future.add_done_callback(lambda _: shared.give_back(size))
+            self._future.add_done_callback(lambda _: shared.release(size))
 
 
 class ObjectFile:
@@ -166,7 +166,7 @@ class ObjectFile:
         index = next(index for index, block in enumerate(self._blocks) if block.holds(position))
         for _ in range(index - 1):
             self._blocks.popleft().forget(self._shared)
-            self._ahead = min(self._ahead + 1, IN_FLIGHT)
+            self._ahead = min(self._ahead + 1, MAX_BLOCKS_AHEAD)
             index -= 1
         self._fetch_ahead(index)
         return self._blocks[index]
@@ -183,9 +183,9 @@ class ObjectFile:
         if self._until - end < self._next_size // 2:
             end = self._align_up(self._until)  # avoids a request for a small remainder
         held = sum(block.end - block.begin for block in self._blocks)
-        if not force and held + end - begin > FILE_BYTES:
+        if not force and held + end - begin > MAX_FILE_BYTES:
             return False
-        if not self._shared.take(end - begin, force=force or not self._blocks):
+        if not self._shared.reserve(end - begin, force=force or not self._blocks):
             return False
         self._blocks.append(_Fetched(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
@@ -200,7 +200,7 @@ class ObjectFile:
 
     def _small_piece(self, position: int, read_end: int) -> _Fetched:
         """Fetch a piece with the byte at `position`, in this thread. read_end: end of the read."""
-        near = self._last_end <= position <= self._last_end + NEAR and self._last_end >= 0
+        near = self._last_end <= position <= self._last_end + NEAR_BYTES and self._last_end >= 0
         self._piece_size = min(self._piece_size * 2, BLOCK) if near else PIECE
         end = min(max(min(read_end, position + BLOCK), position + self._piece_size), self.size)
         begin = self._last_end if near and self._last_end + self._piece_size > position else position
@@ -212,7 +212,7 @@ class ObjectFile:
         begin, end = self._align_down(begin), self._align_up(end)
         piece = _Fetched(begin, end, self._fetch(begin, end))
         self._pieces.append(piece)
-        while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > KEPT:
+        while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > MAX_PIECES_BYTES:
             del self._pieces[0]
         self._last_end = end
         return piece

@@ -118,7 +118,7 @@ class ObjectStore:
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """See Store.open. Sends a HEAD request if there are no facts."""
         if facts is None:
-            facts = self._facts(path)
+            facts = self._fetch_facts(path)
         closing = threading.Event()
         fetch = self.ranges(path, facts, wait=closing.wait)
         return ObjectFile(facts.size, fetch, has_changed=partial(self.has_changed, path, facts), on_close=closing.set)
@@ -156,7 +156,7 @@ class ObjectStore:
             return True
         return not _is_same_version(facts, now)
 
-    def _facts(self, path: str) -> FileFacts:
+    def _fetch_facts(self, path: str) -> FileFacts:
         try:
             return self._head(path)
         except OSError as error:
@@ -167,16 +167,16 @@ class ObjectStore:
             raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
         raise failed
 
-    def _meta(self, path: str) -> Any:
+    def _fetch_metadata(self, path: str) -> Any:
         key = parse_path(path).key
         return self.client.request(path, lambda library: library.head(key), head=1)
 
     def _head(self, path: str) -> FileFacts:
-        return _facts_of(self._meta(path))
+        return _facts_of(self._fetch_metadata(path))
 
     def modified(self, path: str) -> float:
         """Return the time of the object's last change, in seconds since 1970 by the store's clock. One HEAD request."""
-        return float(self._meta(path)["last_modified"].timestamp())
+        return float(self._fetch_metadata(path)["last_modified"].timestamp())
 
     def read_all(self, path: str, max_bytes: int) -> bytes:
         """See Store.read_all. One GET."""
@@ -282,7 +282,7 @@ class ObjectStore:
         """
         key = parse_path(path).key
         try:
-            meta = self._meta(path)
+            meta = self._fetch_metadata(path)
         except FileNotFoundError:
             return False
         if meta["size"]:
@@ -349,7 +349,7 @@ def _create(library: Any, key: str, data: Buffer) -> bool:
         library.put(key, bytes(data), mode="create", use_multipart=False)
     except AlreadyExistsError as error:
         if "status code: 409" in str(error):  # another put of the object is in progress
-            raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", transient=True)) from None
+            raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", is_transient=True)) from None
         return False
     except NotImplementedError:
         raise TryFailed(_NO_CONDITIONAL_PUT) from None

@@ -163,7 +163,7 @@ def check_checkpoints(
             expected = f"{end}, the log end offset, after a clean stop"
         else:
             continue
-        # Flushed offsets cannot lie in a torn tail. The high watermark and the cleaner's checkpoint can.
+        # Flushed offsets cannot be in a torn tail. The high watermark and the cleaner's checkpoint can.
         is_flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
         severity = Severity.NOTE if result.has_torn_tail and not is_flushed else Severity.ERROR
         fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))

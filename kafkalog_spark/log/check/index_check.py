@@ -46,7 +46,7 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Check of one .index file."""
+    """Compares one .index file with the batches of its segment."""
 
     _kind, _entry_size = "offset index", offset_index.ENTRY_SIZE
 
@@ -121,7 +121,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Check of one .timeindex file.
+    """Compares one .timeindex file with the batches of its segment.
 
     Attributes:
         largest: Largest timestamp so far, in ms.

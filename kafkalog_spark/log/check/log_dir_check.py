@@ -1,4 +1,4 @@
-"""Check of log directories in one process: their files (dir_files.py), then their partitions (partition_task.py)."""
+"""Checks log directories in one process: their files (dir_files.py), then their partitions (partition_task.py)."""
 
 from __future__ import annotations
 

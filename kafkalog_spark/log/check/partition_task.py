@@ -1,4 +1,4 @@
-"""Check of one partition, the unit of work of a Spark task.
+"""Checks one partition, the unit of work of a Spark task.
 
 Partitions are checked independently of each other, and of the files of their log directories (dir_files.py).
 """

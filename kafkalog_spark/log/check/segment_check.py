@@ -41,7 +41,7 @@ class SegmentResult:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """Check of one segment.
+    """Checks one segment.
 
     Attributes:
         file: The open segment.

@@ -1,4 +1,4 @@
-"""Check of a partition's remote segments: each segment by itself, and that all of them form one log."""
+"""Checks a partition's remote segments: each segment by itself, and that all of them form one log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObje
 
 @dataclass(slots=True)
 class TierCheck:
-    """Check of a partition's remote segments.
+    """Checks a partition's remote segments.
 
     Attributes:
-        location: Where the partition lies. Its log directory, if any, is checked separately.
+        location: Location of the partition. Its log directory, if any, is checked separately.
         findings: Gets the faults.
         on_bytes: Called with the number of bytes that were checked since the last call.
         decode_records: Also decode the records.

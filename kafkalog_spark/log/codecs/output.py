@@ -58,7 +58,7 @@ class Output:
     def left(self) -> int:
         return self.limit - (self.at - self.start)
 
-    def demand(self, size: int) -> None:
+    def require_room(self, size: int) -> None:
         """Raise DecompressesTooFar unless `size` more bytes are within the limit."""
         if size > self.left:
             raise DecompressesTooFar(
@@ -76,7 +76,7 @@ class Output:
         """Return a writable view of the next `size` bytes, or fewer at the limit."""
         return self.scratch.room(self.at, min(size, self.left))
 
-    def wrote(self, size: int) -> None:
+    def count_written(self, size: int) -> None:
         """Count `size` bytes that were written into `room`."""
         self.at += size
         if self._check is not None and self.at - self.start >= self._check_at:
@@ -85,7 +85,7 @@ class Output:
 
     def put(self, data: bytes) -> None:
         """Append bytes that a library returned as an object."""
-        self.demand(len(data))
+        self.require_room(len(data))
         if data:
             self.room(len(data))[:] = data
-            self.wrote(len(data))
+            self.count_written(len(data))

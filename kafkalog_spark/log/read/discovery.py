@@ -1,4 +1,4 @@
-"""Discovery of the partitions below a root: in directories of a broker, or of tiered storage.
+"""Finds the partitions below a root: in directories of a broker, or of tiered storage.
 
 The layout is recognized by the names in the root. Only if every name fits two layouts, one directory is listed.
 """

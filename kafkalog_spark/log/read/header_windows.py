@@ -128,7 +128,7 @@ def _parse_window(file: RangeReader, start: int, end: int) -> CheckedWindow:
     wrong: KafkalogError | None = None
     try:
         while position < len(data):
-            batch_header.whole_batch(data, position, len(data) - position, start + position)
+            batch_header.parse_complete_batch_prefix(data, position, len(data) - position, start + position)
             header = batch_header.parse_header(data, position, start + position)
             batch_header.check_crc(header, data[position : position + header.size])
             rows.append((*header, 1, 0))
@@ -154,10 +154,10 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
     wrong: KafkalogError | None
     try:
         while position < end:
-            wanted = min(max(window_size, large_batch), end - position)
+            read_size = min(max(window_size, large_batch), end - position)
             large_batch = 0
-            filled = file.read_into(position, buffer.room(0, wanted))
-            if filled < wanted:  # the file became shorter
+            filled = file.read_into(position, buffer.room(0, read_size))
+            if filled < read_size:  # the file became shorter
                 end = position + filled
             frozen, view = buffer.read_only(), buffer.view
             swept = 0  # bytes of the window in complete batches
@@ -179,8 +179,8 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
             if position < end and (swept == 0 or position + (filled - swept) >= end):
                 # The rest holds no whole batch: a batch that is larger than the buffer begins here, or the file ends.
                 try:
-                    header = batch_header.announced_batch(
-                        file.read, position, end, batch_header.BELIEVED if wants_large_batches else 0
+                    header = batch_header.read_batch_header(
+                        file.read, position, end, batch_header.MAX_UNCHECKED_BYTES if wants_large_batches else 0
                     )
                 except (CorruptBatch, UnsupportedFormat) as error:
                     yield CheckedWindow(Window(table[:0], view[:0], position), error)
@@ -213,7 +213,7 @@ def check_remaining_crcs(table: HeaderTable, data: memoryview, start: int) -> tu
         if magic == 2:
             computed = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
-            computed = batch_header.computed_crc(data[at : at + size], magic)
+            computed = batch_header.compute_crc(data[at : at + size], magic)
         if computed != stored:
             text = batch_header.crc_text(magic, stored, computed)
             offset = int(table[row, HeaderColumn.BASE_OFFSET])
@@ -231,7 +231,7 @@ def bad_batch_error(data: memoryview, at: int, filled: int, position: int) -> Ka
         position: Position of the batch in the file.
     """
     try:
-        size, magic = batch_header.whole_batch(data, at, filled - at, position)
+        size, magic = batch_header.parse_complete_batch_prefix(data, at, filled - at, position)
         batch_header.check_crc(batch_header.parse_header(data, at, position), data[at : at + size])
     except (CorruptBatch, UnsupportedFormat) as error:
         return error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.batch_header import BatchHeader, read_batch_header
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import open_transactions
@@ -90,7 +90,7 @@ class StableOffsetWalk:
         """Return the current LSO. Raises as `open_transactions_at`."""
         end, reached = log.log_end, self._reached
         self._reached = None  # a walk that fails leaves an incomplete state
-        if reached is not None and log.still_holds(reached):
+        if reached is not None and log.is_end_unchanged(reached):
             start = reached.offset
         else:
             start, producers = log.latest_snapshot(end.offset) or (log.log_start_offset, [])
@@ -220,7 +220,7 @@ def _walk_segment(
             if offset >= end or (unfinished is not None and not unfinished):
                 return offset, None
         if position < file.size:
-            announced_batch(file.read, position, file.size, believed=file.size)
+            read_batch_header(file.read, position, file.size, max_unchecked=file.size)
     except (CorruptLog, UnsupportedFormat) as error:
         return offset, file.blame(error.at(offset=offset))
     return offset, None

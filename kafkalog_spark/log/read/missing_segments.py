@@ -1,4 +1,4 @@
-"""Explanations for directories in which a reader finds no segments, or not all of them.
+"""Explains why a reader finds no segments in a directory, or not all of them.
 
 The segments may be compressed, or in directories one level deeper or higher.
 """

@@ -75,8 +75,8 @@ def scan_partition(
             try:
                 state.position, state.next_offset = _scan_start(file, offset, request, position_hint)
                 # If no batch below `end` can have a wanted timestamp, the rest belongs to the next range.
-                state.done = state.next_offset >= end
-                if not state.done:
+                state.is_done = state.next_offset >= end
+                if not state.is_done:
                     file.expect(state.position, end)
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
             except FileNotFoundError as gone:
@@ -85,7 +85,7 @@ def scan_partition(
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
-        if state.done:
+        if state.is_done:
             break
         if changed:
             offset = max(offset, state.next_offset)

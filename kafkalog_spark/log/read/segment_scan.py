@@ -1,4 +1,4 @@
-"""Scan of one segment: from the bytes of its batches to rows in Arrow buffers.
+"""Scans one segment: from the bytes of its batches to rows in Arrow buffers.
 
     window (pread) -> sweep (headers) -> order, CRC -> batch filters -> selection (offsets, timestamps) -> decode
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
+from kafkalog_spark.format.batch_header import MAX_UNCHECKED_BYTES, parse_header, read_batch_header
 from kafkalog_spark.format.layout import MAX_INT64, HeaderColumn
 from kafkalog_spark.kernels.batch_selection import first_invalid_batch
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
@@ -56,7 +56,7 @@ class ScanState:
     Attributes:
         position: Position of the next batch.
         next_offset: Offset from which the scan resumes. All requested records below it were read.
-        done: True at the end of the offset range.
+        is_done: True at the end of the offset range.
         stopped_by: Error of the bad batch at `position`; None if a good batch begins there or the file ends there. The
             caller decides whether it is the end of the log, damage, or a change of the file since.
         lowest_offset: Lowest base offset that the batch at `position` may have. Unlike next_offset, it may be below the
@@ -65,7 +65,7 @@ class ScanState:
 
     position: int
     next_offset: int
-    done: bool = False
+    is_done: bool = False
     stopped_by: KafkalogError | None = None
     lowest_offset: int = 0
 
@@ -84,7 +84,7 @@ def scan_segment(
             yield batch
     except KafkalogError as error:
         return file.blame(error)
-    if state.stopped_by is None or state.done:
+    if state.stopped_by is None or state.is_done:
         return None
     return file.blame(state.stopped_by.at(offset=state.next_offset))
 
@@ -100,7 +100,7 @@ class _Swept(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into `rows`. No other scan may use the buffers meanwhile.
+    """Reads segments of one partition, one after the other, into `rows`. Only one scan may use the buffers at a time.
 
     Peak memory: a window (or the largest batch), its decompressed bytes, and two Arrow batches.
     """
@@ -130,14 +130,16 @@ class SegmentScanner:
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
         until = int(self.rows.limits[Limit.OFFSET_UNTIL])
-        while not state.done:
+        while not state.is_done:
             size = min(WINDOW, file.size - state.position)
             table, covered, filled, status = self._sweep_window(state.position, size)
             try:
                 if not len(table) and status == SweepStatus.OUT_OF_BYTES:
                     if state.position >= file.size:
                         return
-                    header = announced_batch(file.read, state.position, file.size, BELIEVED)  # larger than the window
+                    header = read_batch_header(
+                        file.read, state.position, file.size, MAX_UNCHECKED_BYTES
+                    )  # larger than the window
                     table, covered, filled, status = self._sweep_window(state.position, header.size)
                 if not len(table):
                     raise bad_batch_error(self._window.view, 0, filled, state.position)
@@ -162,7 +164,7 @@ class SegmentScanner:
                 state.position += int(table[good, HeaderColumn.POSITION])
                 return
             state.position += covered
-            state.done = bool(len(past_end))
+            state.is_done = bool(len(past_end))
             self._window.shrink(WINDOW)
 
     def _sweep_window(self, position: int, size: int) -> _Swept:

@@ -104,13 +104,13 @@ class FolderStore(LocalStore):
             fsync_directory(parent)
         with suppress(PermissionError):  # the parent of the root may belong to another user
             fsync_directory(os.path.dirname(self.root))
-        # If the file system was unmounted meanwhile, the object was written to the directory of the mount point.
+        # If the file system was unmounted during the upload, the object is in the directory of the mount point.
         self.check_marker()
 
     def _create_file(self, path: str, directory: str) -> int:
         while True:
             make_directories(directory)
-            with suppress(FileNotFoundError):  # `delete` removed the empty directory meanwhile: try again
+            with suppress(FileNotFoundError):  # `delete` has just removed the empty directory: try again
                 return create_temporary(path)
 
     def delete(self, paths: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Listing of the remote directory of a partition, and metadata of its segments."""
+"""Lists the remote directory of a partition, and fetches the metadata of its segments."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class RemoteDirListing:
             end = find_log_end(file).offset
             times, size = file.time_index, file.size
         epochs = epochs_within(read_leader_epochs(stored, keys), stored.segment.start_offset, end)
-        largest = times.last.timestamp if times.whole and times.last is not None else -1
+        largest = times.last.timestamp if times.is_complete and times.last is not None else -1
         metadata = replace(
             stored.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,
             size=size,

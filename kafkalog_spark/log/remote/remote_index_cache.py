@@ -91,7 +91,7 @@ class RemoteIndexCache:
             self._sizes.move_to_end(key)
         try:
             return read_whole(self._path(key, index), 1 << 31)
-        except OSError:  # another thread has evicted the segment meanwhile
+        except OSError:  # another thread has evicted the segment since
             return None
 
     def _store(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.index_file import entries_of
+from kafkalog_spark.format.index_file import read_index_entries
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_indexes import read_index
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
@@ -182,4 +182,4 @@ def _index_entries(stored: StoredSegment, keys: KeyRing, name: str, entry_size: 
         data = read_index(stored, keys, RemoteFile("." + name.rpartition(".")[2]))
     except CorruptChunk as error:
         raise OSError(errno.EIO, str(error)) from error
-    return entries_of(lambda position, size: data[position : position + size], entry_size)
+    return read_index_entries(lambda position, size: data[position : position + size], entry_size)

@@ -1,4 +1,4 @@
-"""Scan of a range of offsets with mode=PERMISSIVE: rows of records, and a row for each damaged stretch.
+"""Scans a range of offsets with mode=PERMISSIVE: yields rows of records, and a row for each damaged stretch.
 
 | column          | Arrow type | value in the row of a damaged stretch; null in the row of a record                 |
 |-----------------|------------|------------------------------------------------------------------------------------|

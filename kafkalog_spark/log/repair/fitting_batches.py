@@ -1,6 +1,6 @@
-"""Selection of a segment's undamaged batches that can form one log.
+"""Selects a segment's undamaged batches that can form one log.
 
-Base offset and leader epoch lie outside a batch's CRC, so a valid batch may have wrong ones. As many batches as
+Base offset and leader epoch are outside a batch's CRC, so a valid batch may have wrong ones. As many batches as
 possible with increasing offsets are kept. A leader epoch that does not fit its neighbours is rewritten, because the
 records do not depend on it.
 """

@@ -76,7 +76,7 @@ def merge_pieces(
 
 
 class _Merge:
-    """Computation of the pieces. The arguments are those of `merge_pieces`."""
+    """Computes the pieces. The arguments are those of `merge_pieces`."""
 
     def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
         self.pieces: list[MergedPiece] = []

@@ -1,4 +1,4 @@
-"""Repair of log directories into a new one: partitions, checkpoints, meta.properties.
+"""Repairs log directories into a new one: partitions, checkpoints, meta.properties.
 
     report = repair_log_dirs(["/data/damaged"], "/data/repaired")
     print("\\n".join(report.lines()))

@@ -1,4 +1,4 @@
-"""Repair of one segment: undamaged batches are copied byte for byte, and the indexes are rebuilt."""
+"""Repairs one segment: copies undamaged batches byte for byte, and rebuilds the indexes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class SegmentRepair:
         self._path.with_suffix(names.TIME_INDEX_SUFFIX).write_bytes(times)
         aborted = self._state.transactions.aborted[self._aborts_before :]
         if aborted:
-            entries = b"".join(format_transaction(entry) for entry in aborted)
+            entries = b"".join(format_transaction(transaction) for transaction in aborted)
             self._path.with_suffix(names.TRANSACTION_INDEX_SUFFIX).write_bytes(entries)
 
     def _copy_batches(self, file: SegmentFile, batches: KeptBatches) -> None:

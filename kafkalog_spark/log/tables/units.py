@@ -1,4 +1,4 @@
-"""Division of a table query into units of work: partitions, segments, and files outside of logs."""
+"""Divides a table query into units of work: partitions, segments, and files outside of logs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def units_of(
             if segment.base_offset < offsets.stop and (next_base is None or next_base > offsets.start):
                 size = segment_size(log, index)
                 units.append(TableUnit(location, segment.base_offset, offsets.start, offsets.stop, size))
-        if query.table.has_left_overs and ranges is None and left_overs(log):
+        if query.table.has_left_overs and ranges is None and find_left_overs(log):
             units.append(TableUnit(location))
     return units
 
@@ -83,7 +83,7 @@ def segment_size(log: PartitionLog, index: int) -> int:
         return 0
 
 
-def left_overs(log: PartitionLog) -> dict[str, names.SegmentFileName]:
+def find_left_overs(log: PartitionLog) -> dict[str, names.SegmentFileName]:
     """Return the .log files in the directory that are not part of the log, by name."""
     live = {segment.log for segment in log.segments}
     parsed = {name: names.parse_segment_file(name) for name in sorted(log.names) if name not in live}

@@ -33,7 +33,7 @@ def test_segment_of_compressed_chunks_is_read_in_blocks(s3: S3Server, proxy: Fau
     facts = store.list(path.rpartition("/")[0]).files["0-x.log"]
     assert facts.size == index.object_size
     ranges = store.ranges(path, facts)
-    codec = ChunkCodec(compressed=True)
+    codec = ChunkCodec(is_compressed=True)
 
     def fetch(begin: int, end: int) -> Buffer:
         wanted = index.object_range(begin, end)
