@@ -95,7 +95,7 @@ class RemoteLogManager:
         self._copier = SegmentCopier(
             services,
             after_copy=self._expirer.add,  # the expirer deletes the objects of a failed copy
-            jitter=jitter or random.Random(),
+            random_source=jitter or random.Random(),
         )
 
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:

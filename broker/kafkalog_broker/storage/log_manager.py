@@ -49,6 +49,10 @@ MAX_CREATED_AT_START = 10_000
 crash interrupted is completed. A registry may contain more partitions than that."""
 
 
+class LoadingStopped(KafkalogError):
+    """`LogManager.load` ended because `stops_loading` was set."""
+
+
 @dataclass(eq=False)
 class LogManager(LogTable):
     """All logs of this broker.
@@ -87,6 +91,7 @@ class LogManager(LogTable):
             progress: Called from several threads, one at a time.
 
         Raises:
+            LoadingStopped: If `stops_loading` was set before all logs were recovered.
             LogDirError: If no log directory works.
             BrokerError: If the topic registry cannot be written.
         """
@@ -173,7 +178,7 @@ class LogManager(LogTable):
 
     def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
         if self.stops_loading.is_set():
-            raise KafkalogError("loading was stopped before all logs were checked", hint="start again")
+            raise LoadingStopped("loading was stopped before all logs were checked", hint="start again")
         try:
             self.open(entry, watch.bytes_done)
         except BrokerError as error:

@@ -17,7 +17,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import DEFAULTS_WITHOUT_FILE
 from kafkalog_broker.mirror import source_connection as source_connection_module
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror import Mirror
@@ -72,7 +72,7 @@ class Running:
         self.source, self.directory, self.own, self.options = source, directory, own, options
 
     async def __aenter__(self) -> Running:
-        config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(self.directory)})
+        config = BrokerConfig.from_properties(DEFAULTS_WITHOUT_FILE, {"log.dirs": str(self.directory)})
         self.workers, clock = Workers(), SystemClock()
         self.dirs = open_log_dirs(config.log_dirs, config.node_id, 0)
         self.topics = TopicRegistry(self.dirs.all)
