@@ -135,7 +135,8 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     """Start all parts. Each pushes its own stop onto `started`, so a failed start and a stop run the same code."""
     clock, mirror = options.clock, options.mirror
     is_mirror = mirror is not None
-    lifecycle, workers = Lifecycle(), Workers()
+    lifecycle = Lifecycle()
+    workers = Workers()
     started.callback(workers.shutdown)
     started.callback(lifecycle.enter, BrokerState.NOT_RUNNING)
     metrics = None

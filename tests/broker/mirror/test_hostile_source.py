@@ -412,9 +412,9 @@ def spoiled(chance: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("fetch", [11, 12])
 def test_corrupt_responses_raise_only_mirror_errors(fetch, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_MS", (1, 2))
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._NODE_MS", (1, 2))
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._STALE_PAUSE_S", 0.005)
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_BACKOFF_MS", (1, 2))
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._NODE_BACKOFF_MS", (1, 2))
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._METADATA_RETRY_S", 0.005)
     monkeypatch.setattr("kafkalog_broker.mirror.node_fetcher._MAX_THROTTLE_S", 0.001)
     monkeypatch.setattr("kafkalog_broker.mirror.partition_mirror._RETRY_MS", 1)
     monkeypatch.setattr("kafkalog_broker.mirror.partition_mirror._FAILURE_RETRY_MS", 1)

@@ -18,7 +18,10 @@ from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION_MESSAGE
 
 @api(92, 0, 0)
 async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
-    """Results are in Kafka's order: denied topics, deleted ones, those without state, unknown ones, failed ones."""
+    """Delete the offsets of topics.
+
+    Results are in Kafka's order: denied topics, deleted ones, those without state, unknown ones, failed ones.
+    """
     body = request.entity
     if not body.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")

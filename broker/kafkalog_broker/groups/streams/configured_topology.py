@@ -53,8 +53,8 @@ class ConfiguredTopology:
         for key, partitions in reported.items():
             configured = self.subtopologies.get(key.subtopology_id)
             if configured is None:
-                what = f"Subtopology {key.subtopology_id} does not exist in the topology."
-                raise BrokerError(ErrorCode.invalid_request, what)
+                message = f"Subtopology {key.subtopology_id} does not exist in the topology."
+                raise BrokerError(ErrorCode.invalid_request, message)
             for partition in partitions:
                 if not 0 <= partition < configured.tasks:
                     raise BrokerError(
