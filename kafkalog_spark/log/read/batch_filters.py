@@ -18,8 +18,8 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
 from kafkalog_spark.log.read.header_windows import Table
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 
 if TYPE_CHECKING:
