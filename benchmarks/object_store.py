@@ -28,7 +28,7 @@ from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
-from kafkalog_spark.source.log_bounds import resolve_split
+from kafkalog_spark.source.batch_task import resolve_split
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import plan

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafkalog_spark.source.log_bounds import resolve_split
+from kafkalog_spark.source.late_binding import rebind
+from kafkalog_spark.source.log_bounds import open_log
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.range_scan import RangePosition, scan_range
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
@@ -25,6 +27,23 @@ if TYPE_CHECKING:
 def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task of a batch query, in the schema of the read."""
     return rows_of_task(read, row_filter, partial(_scan_split, read.options, row_filter), splits)
+
+
+def resolve_split(split: Split, options: ReadOptions) -> PartitionRange | None:
+    """Open the log of a split, and resolve the late-bound sides of its range.
+
+    Returns:
+        None, after a warning, if the partition was deleted meanwhile and failOnDataLoss is false.
+
+    Raises:
+        OffsetOutOfRange, DataLoss: As `rebind`.
+        NotALogDirectory: If the log was deleted meanwhile, or cannot be read.
+    """
+    opened = open_log(split.location, options, fixed_end=split.range.fixed_end, known_end=split.known_end)
+    if opened is None:
+        return None
+    bound = rebind(split.range, opened.bounds, fail_on_data_loss=options.fail_on_data_loss)
+    return PartitionRange(bound, opened.log)
 
 
 def _scan_split(

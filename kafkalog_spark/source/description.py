@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.log_bounds import PartitionRange
 from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.planning import plan_ranges
 from kafkalog_spark.source.read_locations import open_log_dirs
 from kafkalog_spark.source.row_filter import RowFilter
