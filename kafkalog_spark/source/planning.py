@@ -25,7 +25,7 @@ from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, facts_of_ranges
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.store_requests import requests_logged
-from kafkalog_spark.source.task_packing import pack_size
+from kafkalog_spark.source.task_size import pack_size
 from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _FEW_RECORDS_BYTES = 1 << 20
