@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.state_files import Checkpoints
@@ -11,8 +12,8 @@ from kafkalog_spark.source.bound_resolution import resolve_bounds
 from kafkalog_spark.source.log_bounds import open_log
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.read_locations import for_each_location
 from kafkalog_spark.source.topic_partitions import TopicPartition
+from kafkalog_spark.store.parallel import in_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,8 @@ def resolve_ranges(
         NotALogDirectory: If a log cannot be read.
         CorruptBatch: If it is uncertain whether a log ends at a position or is damaged there.
     """
-    checkpoints = Checkpoints()
-    opened = for_each_location(
-        lambda location: open_log(location, options, checkpoints=checkpoints), locations.values()
-    )
+    open_one = partial(open_log, options=options, checkpoints=Checkpoints())
+    opened = in_parallel(open_one, locations.values(), lambda location: location.is_remote)
     logs = {tp: opened_log for tp, opened_log in zip(locations, opened, strict=True) if opened_log is not None}
     ranges = resolve_bounds(
         options.start,

@@ -6,9 +6,8 @@ The log directories are listed, the subscription selects the assigned partitions
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import is_internal
@@ -18,9 +17,6 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.topic_partitions import TopicPartition, names_text
-from kafkalog_spark.store.parallel import in_parallel
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +79,3 @@ def read_locations(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
     chosen = dirs.chosen(wanted, options.replicas, pass_over_damage=options.passes_over_damage)
     return ReadLocations(assigned, chosen)
-
-
-def for_each_location(function: Callable[[PartitionLocation], T], locations: Iterable[PartitionLocation]) -> list[T]:
-    """Return the results of `function`, called in parallel for locations in object stores."""
-    return in_parallel(function, locations, lambda location: any(store.remote for store in location.stores))

@@ -52,7 +52,7 @@ def facts_of_ranges(
     return in_parallel(
         lambda each: segment_facts(each.log, each.range, row_filter, options),
         partitions,
-        lambda each: any(store.remote for store in each.log.location.stores),
+        lambda each: each.log.location.is_remote,
     )
 
 

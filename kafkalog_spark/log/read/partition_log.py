@@ -145,6 +145,11 @@ class PartitionLocation:
         return (self.store,)
 
     @property
+    def is_remote(self) -> bool:
+        """True if reading the partition may require requests over a network."""
+        return any(store.remote for store in self.stores)
+
+    @property
     def has_checkpoints(self) -> bool:
         """True if the checkpoints of a log directory may have entries for the partition."""
         return True
