@@ -22,8 +22,8 @@ from kafkalog_spark.log.read.partition_log import LISTINGS, NO_HINTS, OpenHints,
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.read_locations import open_log_dirs
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.topic_partitions import TopicPartition

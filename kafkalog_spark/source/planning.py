@@ -16,11 +16,12 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.segment_lookup import PositionHint
 from kafkalog_spark.source.log_bounds import ends_before_last_segment
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.offset_range import OffsetRange, cut_range
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_ranges import PartitionRange, resolve_ranges
 from kafkalog_spark.source.range_calculator import split_ranges
-from kafkalog_spark.source.read_locations import open_log_dirs, read_locations
+from kafkalog_spark.source.read_locations import read_locations
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, facts_of_ranges
 from kafkalog_spark.source.split import Split

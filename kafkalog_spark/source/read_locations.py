@@ -1,6 +1,6 @@
 """Locations of a read: the partitions that it reads, and the directory that it reads each from.
 
-The log directories are listed, the subscription selects the assigned partitions, and one copy of each is chosen.
+The subscription selects the assigned partitions in the listed log directories, and one copy of each is chosen.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
-from kafkalog_spark.source.topic_partitions import TopicPartition, names_text
+from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _log = logging.getLogger(__name__)
 
@@ -31,38 +29,6 @@ class ReadLocations:
 
     assigned: Sequence[TopicPartition]
     locations: Mapping[TopicPartition, PartitionLocation]
-
-
-def check_load(options: ReadOptions) -> None:
-    """Check a load by listing its log directories.
-
-    Raises:
-        NotALogDirectory: If a path is not a log directory.
-        OptionError: As `open_log_dirs`.
-        UnknownPartition: For a missing topic, unless failOnDataLoss=false: a stream may continue after one of its
-            topics was deleted.
-    """
-    dirs = open_log_dirs(options)
-    if options.fail_on_data_loss:
-        assigned_partitions(options.subscription, dirs.locations)
-
-
-def open_log_dirs(options: ReadOptions) -> LogDirs:
-    """List the log directories of a read.
-
-    Raises:
-        NotALogDirectory: If a path is not a log directory.
-        OptionError: If the options name no topics.
-    """
-    dirs = LogDirs.open(options.paths, options.storage, options.tier)
-    if options.table is None and not options.subscription.is_given and not dirs.partitions_only:
-        topics = sorted(topic for topic in dirs.topics if not is_internal(topic))
-        raise OptionError(
-            "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
-            "See the docs for more details.",  # the connector's sentence
-            hint=f"allTopics=true reads every topic of the log directory: {names_text(topics) or 'none yet'}",
-        )
-    return dirs
 
 
 def read_locations(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -> ReadLocations:
