@@ -63,7 +63,7 @@ class KafkaLogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
         from kafkalog_spark.source.load_check import check_pushdown
-        from kafkalog_spark.source.record_projection import RecordProjection
+        from kafkalog_spark.source.record_projection import plan_projection
 
         options = self._load_options.parse(streaming=False)
         if options.table is not None:
@@ -72,7 +72,7 @@ class KafkaLogDataSource(DataSource):
             return TableReader(options, schema)
         warm_in_background(format.name for format in options.formats.values())
         read = self._load_options.resolve(options, schema)
-        RecordProjection(read)  # rejects an unsupported schema before planning
+        plan_projection(read)  # rejects an unsupported schema before planning
         check_pushdown(options)
         return KafkaLogBatchReader(read)
 

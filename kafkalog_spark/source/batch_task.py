@@ -14,7 +14,7 @@ from kafkalog_spark.source.log_bounds import open_log
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.range_scan import RangePosition, scan_range
-from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.record_projection import plan_projection
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
@@ -30,7 +30,7 @@ def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Sequence[
     """Yield the rows of a batch query's task in the schema of the read. Its splits share the buffers of the scan."""
     from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
 
-    projection = RecordProjection(read)
+    projection = plan_projection(read)
     request = scan_request(read.options, row_filter, projection.columns)
     buffers = ScanBuffers()
     scanned = chain.from_iterable(_scan_split(split, read.options, row_filter, request, buffers) for split in splits)

@@ -33,7 +33,7 @@ from kafkalog_spark.source.kernel_loading import KERNELS
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.range_scan import scan_range
-from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.record_projection import plan_projection
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
@@ -78,7 +78,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     """Reader of partitions that grow. Small when pickled. Raises OptionError for an unsupported schema."""
 
     def __init__(self, read: ResolvedRead) -> None:
-        RecordProjection(read)  # raises for an unsupported schema
+        plan_projection(read)  # raises for an unsupported schema
         self._read = read
         self._rows: Sequence[pa.RecordBatch] = ()
 
@@ -200,7 +200,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         """Yield the rows of the splits in the schema of the read. The splits share the buffers of the scan."""
         from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
 
-        projection = RecordProjection(self._read)
+        projection = plan_projection(self._read)
         request = scan_request(self._options, RowFilter(), projection.columns)
         buffers = ScanBuffers()
         scanned = chain.from_iterable(self._scan_split(split, request, buffers) for split in splits)

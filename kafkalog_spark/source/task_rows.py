@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
+from kafkalog_spark.source.batch_conversion import convert_batch
 from kafkalog_spark.source.coalescing import coalesce_batches
 from kafkalog_spark.source.record_projection import RecordProjection
 from kafkalog_spark.source.split import Split
@@ -25,4 +27,4 @@ def rows_of_task(
     """
     stores = [store for split in splits for store in split.location.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
-        yield from map(projection.apply, yield_until_spark_stops(coalesce_batches(scanned)))
+        yield from map(partial(convert_batch, projection), yield_until_spark_stops(coalesce_batches(scanned)))
