@@ -47,8 +47,8 @@ class KafkaLogDataSource(DataSource):
     @shorten_errors
     def schema(self) -> StructType:
         """Return the schema of a load. Checks options and paths, so that load() reports mistakes."""
+        from kafkalog_spark.source.default_schema import load_schema
         from kafkalog_spark.source.load_check import check_load
-        from kafkalog_spark.source.read_schema import load_schema
 
         options = self._load_options.parse_any()
         check_load(options)
