@@ -49,7 +49,7 @@ def open_log(
     """
     try:
         log = location.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
-        if fixed_end is not None and ends_before_last_segment(log, fixed_end):
+        if fixed_end is not None and log.is_before_last_segment(fixed_end):
             end = log.segments[-1].base_offset  # any offset at or above the end of the range suffices
         elif fixed_end is None and options.read_committed:
             from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
@@ -77,8 +77,3 @@ def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> LogBounds:
         return timestamp_search.offset_for_timestamp(log, timestamp)
 
     return LogBounds(log_start, log_end, offset_for_timestamp)
-
-
-def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
-    """Return True if `end` is certainly within the log, because the last segment begins at or after it."""
-    return bool(log.segments) and end <= log.segments[-1].base_offset

@@ -19,7 +19,7 @@ from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_ranges import resolve_ranges
-from kafkalog_spark.source.planning import check_scan_bytes
+from kafkalog_spark.source.scan_limit import check_scan_bytes
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.task_packing import cores, group_splits

@@ -301,6 +301,10 @@ class PartitionLog:
         """Return the base offset of the next segment, None for the last one."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
+    def is_before_last_segment(self, end: int) -> bool:
+        """Return True if `end` is certainly within the log, because the last segment begins at or after it."""
+        return bool(self.segments) and end <= self.segments[-1].base_offset
+
     def open_segment(self, index: int) -> SegmentFile:
         """Open a segment.
 
