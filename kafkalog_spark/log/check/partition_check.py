@@ -58,16 +58,16 @@ class PartitionCheck:
     Attributes:
         log: The log, opened with the offsets in the checkpoints.
         findings: Gets the faults.
-        closed: The broker was stopped cleanly; see SegmentCheck.
+        was_closed_cleanly: The broker was stopped cleanly; see SegmentCheck.
         on_bytes: Called with the number of bytes that were checked since the last call.
-        records: Also decode the records.
+        decode_records: Also decode the records.
     """
 
     log: partition_log.PartitionLog
     findings: Findings
-    closed: bool
+    was_closed_cleanly: bool
     on_bytes: Callable[[int], None]
-    records: bool = False
+    decode_records: bool = False
     _result: PartitionResult = field(default_factory=PartitionResult)
     _producers: ProducerCheck = field(init=False)
     _transactions: TransactionCheck = field(init=False)
@@ -139,8 +139,8 @@ class PartitionCheck:
                 batches,
                 self._transactions,
                 self.findings,
-                records=self.records,
-                closed=self.closed,
+                decode_records=self.decode_records,
+                was_closed_cleanly=self.was_closed_cleanly,
                 recovery_point=self.log.recovery_point,
                 on_window=self._on_window,
                 on_bytes=self.on_bytes,
@@ -154,17 +154,17 @@ class PartitionCheck:
             if row == len(table):
                 break
             if row > done:
-                yield from self._producers.take(table[done:row], has_gaps=batches.has_gaps)
+                yield from self._producers.check_batches(table[done:row], has_gaps=batches.has_gaps)
                 done = row
             self._compare_snapshot(has_gaps=batches.has_gaps)
         if done < len(table):
-            yield from self._producers.take(table[done:], has_gaps=batches.has_gaps)
+            yield from self._producers.check_batches(table[done:], has_gaps=batches.has_gaps)
         if self._epochs.entries:
             self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
 
     def _compare_snapshot(self, *, has_gaps: bool) -> None:
         _, path, entries = self._snapshots.pop(0)
-        self.findings.add_errors(path, self._producers.compare(entries, has_gaps=has_gaps))
+        self.findings.add_errors(path, self._producers.compare_snapshot(entries, has_gaps=has_gaps))
 
     def _check_names(self) -> None:
         live = {

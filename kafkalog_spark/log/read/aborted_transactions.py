@@ -31,17 +31,17 @@ def aborted_transactions(
         CorruptBatch, UnsupportedFormat: For damage, unless the log was opened with pass_over_damage.
         NotALogDirectory: If the log cannot be read.
     """
-    whole = TransactionState()
+    total = TransactionState()
     for begin, until, find_aborts in log.indexed_runs(start, end):
-        found = None if find_aborts is None else find_aborts()
-        if found is None:
+        indexed = None if find_aborts is None else find_aborts()
+        if indexed is None:
             state, reached = TransactionState(), until
             walk_transactions(log, begin, until, state)
         else:
-            state, reached = TransactionState(dict(found.open), found.aborted), found.reached
+            state, reached = TransactionState(dict(indexed.open), indexed.aborted), indexed.reached
         unfinished = set(state.open)
         if unfinished:
             walk_transactions(log, reached, log.log_end_offset, state, unfinished, dropped)
-        whole.aborted += state.aborted
-        whole.open.update(state.open)
-    return whole
+        total.aborted += state.aborted
+        total.open.update(state.open)
+    return total

@@ -46,7 +46,7 @@ class StableOffsetWalk:
         """Return the current LSO. Raises as `open_transactions_at`."""
         end, reached = log.log_end, self._reached
         self._reached = None  # a walk that fails leaves an incomplete state
-        if reached is not None and log.still_holds(reached):
+        if reached is not None and log.is_end_unchanged(reached):
             start = reached.offset
         else:
             start, producers = log.latest_snapshot(end.offset) or (log.log_start_offset, [])

@@ -25,11 +25,11 @@ class TransactionState:
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
 
-    def data_batch(self, header: BatchHeader) -> None:
+    def add_data_batch(self, header: BatchHeader) -> None:
         """Add a transactional batch of records."""
         self.open.setdefault(header.producer_id, header.base_offset)
 
-    def marker(self, header: BatchHeader, control_type: int) -> None:
+    def add_marker(self, header: BatchHeader, control_type: int) -> None:
         """Add a control batch. Only commit and abort markers end a transaction; leader changes, for example, do not."""
         if control_type not in (ControlType.ABORT, ControlType.COMMIT):
             return

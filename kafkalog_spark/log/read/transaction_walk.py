@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.batch_header import BatchHeader, read_batch_header
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_next_batch
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.transaction_state import TransactionState
@@ -49,7 +49,7 @@ def walk_transactions(
                 position = 0
                 while error is not None:
                     tries = tries + 1 if reached <= offset else 0
-                    if tries < LISTINGS and log.has_changed(file):
+                    if tries < MAX_LISTINGS and log.refresh_and_compare(file):
                         break
                     if not file.pass_over_damage:
                         raise error
@@ -102,7 +102,7 @@ def _walk_segment(
             if offset >= end or (unfinished is not None and not unfinished):
                 return offset, None
         if position < file.size:
-            announced_batch(file.read, position, file.size, believed=file.size)
+            read_batch_header(file.read, position, file.size, max_unchecked=file.size)
     except (CorruptLog, UnsupportedFormat) as error:
         return offset, file.blame(error.at(offset=offset))
     return offset, None
@@ -121,8 +121,8 @@ def _add_batch(file: SegmentFile, header: BatchHeader, state: TransactionState, 
     if not header.is_control:
         if header.producer_id not in state.open:
             file.check_crc(header)
-            state.data_batch(header)
+            state.add_data_batch(header)
     elif header.record_count:
-        state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
+        state.add_marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
         if unfinished is not None:
             unfinished.discard(header.producer_id)
