@@ -274,8 +274,6 @@ def test_threads_and_budget_belong_to_one_process() -> None:
     "take",
     [lambda budget: budget.reserve(11), lambda budget: budget.reserve(5) and budget.reserve(6)],
 )
-    "take", [lambda budget: budget.reserve(11), lambda budget: budget.reserve(5) and budget.reserve(6)]
-)
 def test_budget_is_exceeded_only_when_unavoidable(take: Callable[[ReadAhead], bool]) -> None:
     budget = ReadAhead(10)
     assert not take(budget)
