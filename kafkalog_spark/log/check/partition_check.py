@@ -160,7 +160,7 @@ class PartitionCheck:
         if done < len(table):
             yield from self._producers.check_batches(table[done:], has_gaps=batches.has_gaps)
         if self._epochs.entries:
-            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
+            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_batches(table))
 
     def _compare_snapshot(self, *, has_gaps: bool) -> None:
         _, path, entries = self._snapshots.pop(0)

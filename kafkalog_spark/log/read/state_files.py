@@ -51,7 +51,7 @@ read_meta_properties = _file_reader(
 )
 read_partition_metadata = _file_reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
 read_leader_epochs = _file_reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MAX_LEADER_EPOCH_CHECKPOINT_BYTES
 )
 
 
