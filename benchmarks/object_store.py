@@ -14,9 +14,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pyarrow as pa
 
 from benchmarks.data import LARGE_VALUES, SMALL_VALUES, ensure
 from benchmarks.report import Report, in_turn, rate, ratio
@@ -25,17 +28,19 @@ from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, home
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
+from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.object_keys import RemoteFile
 from kafkalog_spark.log.tiered.remote_segment import RemoteSegment, TopicIdPartition
-from kafkalog_spark.source.log_bounds import resolve_split
+from kafkalog_spark.source.batch_task import resolve_split
+from kafkalog_spark.source.coalescing import coalesce_batches
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.planning import plan
 from kafkalog_spark.source.range_scan import scan_range
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
-from kafkalog_spark.source.task_rows import rows_of_splits, scan_request
+from kafkalog_spark.source.task_request import scan_request
 from kafkalog_spark.store.object_client import all_counts
 from kafkalog_spark.store.request_counts import RequestCounts
 from tests.interop.connector import Connector
@@ -223,14 +228,15 @@ def counted(work: Callable[[], Any]) -> tuple[Any, RequestCounts, float]:
 
 def read(options: ReadOptions) -> int:
     """Plan and read as the tasks of a query do. Return the number of rows."""
-    request = scan_request(options, RowFilter(), options.columns)
+    request, buffers = scan_request(options, RowFilter(), options.columns), ScanBuffers()
 
-    def rows_of(split: Split, request: Any, space: Any) -> Any:
+    def rows_of(split: Split) -> Iterator[pa.RecordBatch]:
         resolved = resolve_split(split, options)
         assert resolved is not None
-        return scan_range(resolved.log, split.range, request, split.hint, space, fail_on_data_loss=True)
+        return scan_range(resolved.log, split.range, request, split.hint, buffers, fail_on_data_loss=True)
 
-    return sum(batch.num_rows for batch in rows_of_splits(rows_of, plan(options, RowFilter()), request))
+    scanned = chain.from_iterable(map(rows_of, plan(options, RowFilter())))
+    return sum(batch.num_rows for batch in coalesce_batches(scanned))
 
 
 def main(report: Report, words: Sequence[str] = ()) -> None:

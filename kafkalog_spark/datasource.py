@@ -47,12 +47,10 @@ class KafkaLogDataSource(DataSource):
     @shorten_errors
     def schema(self) -> StructType:
         """Return the schema of a load. Checks options and paths, so that load() reports mistakes."""
-        from kafkalog_spark.source.pushdown import check_pushdown
-        from kafkalog_spark.source.read_locations import check_load
-        from kafkalog_spark.source.read_schema import load_schema
+        from kafkalog_spark.source.default_schema import load_schema
+        from kafkalog_spark.source.load_check import check_load
 
         options = self._load_options.parse_any()
-        check_pushdown(options)
         check_load(options)
         if options.table is not None:
             from kafkalog_spark.source.table_reader import table_schema
@@ -64,8 +62,8 @@ class KafkaLogDataSource(DataSource):
     @shorten_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
-        from kafkalog_spark.source.pushdown import check_pushdown
-        from kafkalog_spark.source.record_projection import RecordProjection
+        from kafkalog_spark.source.load_check import check_pushdown
+        from kafkalog_spark.source.record_projection import plan_projection
 
         options = self._load_options.parse(streaming=False)
         if options.table is not None:
@@ -74,7 +72,7 @@ class KafkaLogDataSource(DataSource):
             return TableReader(options, schema)
         warm_in_background(format.name for format in options.formats.values())
         read = self._load_options.resolve(options, schema)
-        RecordProjection(read)  # rejects an unsupported schema before planning
+        plan_projection(read)  # rejects an unsupported schema before planning
         check_pushdown(options)
         return KafkaLogBatchReader(read)
 

@@ -29,8 +29,9 @@ from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.read.header_windows import HeaderTable, Window
-from kafkalog_spark.log.read.last_stable_offset import TransactionState, open_transactions_at
+from kafkalog_spark.log.read.last_stable_offset import open_transactions_at
 from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.transaction_state import TransactionState
 from kafkalog_spark.log.write.header_reader import header_at
 from kafkalog_spark.log.write.segment_recovery import recover_segment
 

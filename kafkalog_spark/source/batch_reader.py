@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalog_spark.source.batch_task import read_batch_task
 from kafkalog_spark.source.filters import split_filters
-from kafkalog_spark.source.planning import check_scan_bytes, plan
+from kafkalog_spark.source.planning import plan
 from kafkalog_spark.source.pushdown import applies_filters
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
+from kafkalog_spark.source.scan_limit import check_scan_bytes
 from kafkalog_spark.source.task_packing import tasks_of
 from kafkalog_spark.spark.shortened_errors import shorten_errors, shorten_iterator_errors
 

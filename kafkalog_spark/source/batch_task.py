@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafkalog_spark.source.log_bounds import resolve_split
+from kafkalog_spark.source.late_binding import rebind
+from kafkalog_spark.source.log_bounds import open_log
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.range_scan import RangePosition, scan_range
+from kafkalog_spark.source.record_projection import plan_projection
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.task_request import scan_request
 from kafkalog_spark.source.task_rows import rows_of_task
 
 if TYPE_CHECKING:
@@ -22,13 +26,19 @@ if TYPE_CHECKING:
     from kafkalog_spark.log.decode.scan_request import ScanRequest
 
 
-def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task of a batch query, in the schema of the read."""
-    return rows_of_task(read, row_filter, partial(_scan_split, read.options, row_filter), splits)
+def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch query's task in the schema of the read. Its splits share the buffers of the scan."""
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
+
+    projection = plan_projection(read)
+    request = scan_request(read.options, row_filter, projection.columns)
+    buffers = ScanBuffers()
+    scanned = chain.from_iterable(_scan_split(split, read.options, row_filter, request, buffers) for split in splits)
+    yield from rows_of_task(scanned, splits, projection)
 
 
 def _scan_split(
-    options: ReadOptions, row_filter: RowFilter, split: Split, request: ScanRequest, buffers: ScanBuffers
+    split: Split, options: ReadOptions, row_filter: RowFilter, request: ScanRequest, buffers: ScanBuffers
 ) -> Iterator[pa.RecordBatch]:
     resolved = resolve_split(split, options)
     if resolved is None:
@@ -53,3 +63,20 @@ def _scan_split(
         fail_on_data_loss=options.fail_on_data_loss,
         damage_position=position,
     )
+
+
+def resolve_split(split: Split, options: ReadOptions) -> PartitionRange | None:
+    """Open the log of a split, and resolve the late-bound sides of its range.
+
+    Returns:
+        None, after a warning, if the partition was deleted meanwhile and failOnDataLoss is false.
+
+    Raises:
+        OffsetOutOfRange, DataLoss: As `rebind`.
+        NotALogDirectory: If the log was deleted meanwhile, or cannot be read.
+    """
+    opened = open_log(split.location, options, fixed_end=split.range.fixed_end, known_end=split.known_end)
+    if opened is None:
+        return None
+    bound = rebind(split.range, opened.bounds, fail_on_data_loss=options.fail_on_data_loss)
+    return PartitionRange(bound, opened.log)

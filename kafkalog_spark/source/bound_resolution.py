@@ -1,21 +1,20 @@
-"""Resolution of the bounds of a read to offset ranges. No I/O: `log_bounds` opens the logs.
+"""Resolution of the bounds of a read to offset ranges, on the driver. No I/O: `log_bounds` opens the logs.
 
-The planner resolves the bounds of the options with `resolve_bounds`, and a task the late-bound sides of its range with
-`rebind`. Rules and messages are those of Spark's Kafka connector
-(`KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets`, `KafkaSourceRDD.resolveRange`).
+Rules and messages are those of Spark's Kafka connector
+(`KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.bounds import EARLIEST, LATEST, Bound
-from kafkalog_spark.source.data_loss import MAY_BE_LOST
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.options import NoMatch
+from kafkalog_spark.source.range_clipping import range_in_log
 from kafkalog_spark.source.topic_partitions import TopicPartition, names_text, set_text, tp_text
 
 _log = logging.getLogger(__name__)
@@ -87,59 +86,8 @@ def resolve_bounds(
         is_earliest = starts[tp] == EARLIEST and not start.by_time
         is_latest = ends[tp] == LATEST and not end.by_time
         offsets = OffsetRange(*tp, start_offset, end_offset, is_earliest, is_latest, from_earliest=is_earliest)
-        ranges.append(_in_log(offsets, log, fail_on_data_loss))
+        ranges.append(range_in_log(offsets, log.log_start, log.log_end, fail_on_data_loss))
     return ranges
-
-
-def rebind(offsets: OffsetRange, log: LogBounds, *, fail_on_data_loss: bool = True) -> OffsetRange:
-    """Return a planned range with its late-bound sides set to the present start and end of the log.
-
-    A range from earliest whose records retention has deleted is empty.
-
-    Raises:
-        OffsetOutOfRange: If the log now ends before the start.
-        DataLoss: As `clip`.
-    """
-    start, end = offsets.start, offsets.end
-    if offsets.end_is_latest:
-        end = log.log_end
-    if offsets.start_is_earliest:
-        start = min(log.log_start, end)
-    elif offsets.from_earliest:
-        start = min(max(start, log.log_start), end)
-    return _in_log(replace(offsets, start=start, end=end), log, fail_on_data_loss)
-
-
-def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
-    """Return the part of `offsets` within [log_start, log_end].
-
-    An empty range is returned unchanged, because no record of it is lost (`KafkaOffsetRangeCalculator` drops it).
-
-    Raises:
-        DataLoss: If the range is not within the log, with `fail_on_data_loss`.
-    """
-    lost_before = offsets.start < log_start
-    lost_behind = offsets.end > log_end
-    if offsets.size <= 0 or not (lost_before or lost_behind):
-        return offsets
-    # If nothing is lost behind the range, `log_end` may be below the end of the log, so it is not shown.
-    held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
-    reason = (
-        f"Could not read records in offset [{offsets.start}, {offsets.end}) for topic partition "
-        f"{tp_text(offsets.topic_partition)}: {held}."
-    )
-    if fail_on_data_loss:
-        raise DataLoss(
-            MAY_BE_LOST.format("query") + reason,
-            topic_partition=tp_text(offsets.topic_partition),
-            offset=offsets.start if lost_before else max(offsets.start, log_end),
-        )
-    _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
-    end = min(offsets.end, log_end)
-    start = max(offsets.start, log_start)
-    if start >= end:  # no offset of the range is in the log
-        start = end = min(max(offsets.start, log_start), log_end)
-    return replace(offsets, start=start, end=end)
 
 
 def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
@@ -182,17 +130,3 @@ def _resolve(number: int, by_time: bool, log: LogBounds) -> int | None:
     if offset is None or offset >= log.log_end:
         return None
     return max(offset, log.log_start)
-
-
-def _in_log(offsets: OffsetRange, log: LogBounds, fail_on_data_loss: bool) -> OffsetRange:
-    """Return the part of a resolved range that is in the log. Raises OffsetOutOfRange, DataLoss."""
-    if offsets.start > offsets.end:
-        raise OffsetOutOfRange(
-            f"The resolved start offset {offsets.start} is greater than the resolved end offset {offsets.end} "
-            f"for topic {offsets.topic} partition {offsets.partition}.",
-            topic_partition=tp_text(offsets.topic_partition),
-            offset=offsets.start,
-            hint="check whether the start is beyond the requested end or the end of the log, "
-            "and whether the topic was deleted and created again",
-        )
-    return clip(offsets, log.log_start, log.log_end, fail_on_data_loss)

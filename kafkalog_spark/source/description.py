@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.log_bounds import PartitionRange
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.option_parsing import parse_read_options
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.planning import plan_ranges
-from kafkalog_spark.source.read_locations import open_log_dirs
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.topic_partitions import tp_text
 

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.options import READ_OPTIONS, SUBSCRIPTION_OPTIONS
 from kafkalog_spark.source.planning import plan_ranges, plan_segments, splits_of
-from kafkalog_spark.source.read_locations import open_log_dirs
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.topic_partitions import TopicPartition
 

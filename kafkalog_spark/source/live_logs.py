@@ -22,13 +22,14 @@ from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, NO_HINTS, OpenHi
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.read_locations import for_each_location, open_log_dirs
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.topic_partitions import TopicPartition
 from kafkalog_spark.source.watch import ListingWatch, Watch, directory_watch
 from kafkalog_spark.source.watched_checkpoints import WatchedCheckpoints
+from kafkalog_spark.store.parallel import in_parallel
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +92,10 @@ class LiveLogs:
         for location in {location.log_dir: location for location in (*single, *copies)}.values():
             self._checkpoints.look(location.store, location.log_dir, now)
             location.with_checkpoints(NO_HINTS, self._checkpoints)
-        looked_at = for_each_location(
-            lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now), single
+        looked_at = in_parallel(
+            lambda location: self._look_at(location, self._logs.get((location.topic, location.partition)), now),
+            single,
+            lambda location: location.is_remote,
         )
         lives = {(location.topic, location.partition): live for location, live in zip(single, looked_at, strict=True)}
         logs: dict[TopicPartition, LiveLog] = {}

@@ -14,7 +14,7 @@ class OffsetRange:
 
     Attributes:
         start_is_earliest: True if the start is late-bound: `start` is the log start at planning, and a task looks it up
-            again (`bound_resolution.rebind`).
+            again (`late_binding.rebind`).
         end_is_latest: True if the end is late-bound in the same way.
         from_earliest: True if this range, or the range from which it was cut, starts at earliest. If retention has
             deleted it, this is then no data loss.

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
 from kafkalog_spark.log.read.segment_lookup import PositionHint
-from kafkalog_spark.source.log_bounds import PartitionRange, ends_before_last_segment, resolve_ranges
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.offset_range import OffsetRange, cut_range
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.partition_ranges import PartitionRange, resolve_ranges
 from kafkalog_spark.source.range_calculator import split_ranges
-from kafkalog_spark.source.read_locations import open_log_dirs, read_locations
+from kafkalog_spark.source.read_locations import read_locations
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.segment_facts import Cut, SegmentFacts, facts_of_ranges
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.store_requests import requests_logged
-from kafkalog_spark.source.task_packing import pack_size
+from kafkalog_spark.source.task_size import pack_size
 from kafkalog_spark.source.topic_partitions import TopicPartition
 
 _FEW_RECORDS_BYTES = 1 << 20
@@ -116,16 +116,6 @@ def splits_of(planned: Sequence[PlannedRange], options: ReadOptions, row_filter:
     return splits
 
 
-def check_scan_bytes(size: int, options: ReadOptions) -> None:
-    """Raise OptionError if a batch read of `size` bytes of .log files exceeds maxScanBytes."""
-    limit = options.max_scan_bytes
-    if limit is not None and size > limit:
-        raise OptionError(
-            f"the query would read {size} bytes of .log files ({size / 1e9:.3f} GB), but maxScanBytes is {limit}",
-            hint="narrow the read with startingTimestamp, startingOffsets or a subscription, or raise maxScanBytes",
-        )
-
-
 def narrow(whole: OffsetRange, segments: Sequence[SegmentFacts], row_filter: RowFilter) -> OffsetRange | None:
     """Return `whole` without the offsets that the row filter certainly excludes, or None if none is left.
 
@@ -176,7 +166,7 @@ def _split(
 ) -> Split:
     """Return the split for a part of a partition's range."""
     log, fixed_end = partition.log, offsets.fixed_end
-    searches_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
+    searches_end = fixed_end is None or not log.is_before_last_segment(fixed_end)
     return Split(
         log.location_for(offsets.start, fixed_end),
         offsets,

@@ -8,7 +8,6 @@ from functools import cache
 import pyspark
 from pyspark.sql.datasource import DataSourceReader
 
-from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.options import ReadOptions
 
 FILTERS_ARE_PER_SCAN = hasattr(DataSourceReader, "pushLimit")
@@ -20,17 +19,6 @@ uses it in every later scan without calling the reader again. For example, expla
 with the filter, and a later count() runs that plan and misses rows. A task cannot find out to which scan it belongs."""
 
 _log = logging.getLogger(__name__)
-
-
-def check_pushdown(options: ReadOptions) -> None:
-    """Raise OptionError if pushdown=true could return wrong rows."""
-    if options.pushdown == "true" and not FILTERS_ARE_PER_SCAN:
-        raise OptionError(
-            "option 'pushdown' needs Spark 5: Spark 4 uses the filters of one query in later queries of the same load, "
-            "which then miss rows (SPARK-58551)",
-            hint="leave it out, and narrow the read with assign, startingOffsets, endingOffsets, startingTimestamp and "
-            "endingTimestamp",
-        )
 
 
 def applies_filters(options: ReadOptions) -> bool:

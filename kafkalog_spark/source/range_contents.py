@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, locate, proven_entry

@@ -1,4 +1,4 @@
-"""Schema of a read in Spark's types: the default schema of a load, and checks of a schema that the user gives.
+"""Types of the columns in Spark, and checks of a schema that the user gives.
 
 In a user's schema, a name that equals one of Kafka's columns, in any case, is that column. The fields of a struct
 column `value` or `key` are decoded, and their names cannot conflict with Kafka's columns. Every other name is a field
@@ -7,15 +7,13 @@ of the values, or of the keys if only those have a format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, StringType, StructField
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
-from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.typed.formats import ResolvedFormat
 
 # Made from Arrow types, because StructType.fromDDL needs a Spark session, which workers do not have.
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}
@@ -23,26 +21,6 @@ ALL_TYPES = _TYPES | {name: from_arrow_type(kind) for name, kind in DAMAGE_COLUM
 """Types of Kafka's columns and of the columns about damage."""
 _BY_NAME = {name.lower(): name for name in ALL_TYPES}
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
-
-
-def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
-    """Return the default schema of a load: Kafka's columns, in which values and keys with a format are structs.
-
-    Args:
-        options: Options of the read.
-        formats: Resolved formats by side.
-
-    Raises:
-        OptionError: If the options do not say which fields a format decodes.
-    """
-    fields = []
-    for name in options.columns:
-        kind, format = ALL_TYPES[name], formats.get(name)
-        if format is not None:
-            # The format `string` is the same as Spark's own cast from bytes.
-            kind = StringType() if format.name == "string" else from_arrow_schema(format.schema())
-        fields.append(StructField(name, kind, True))  # nullable, like all columns of Spark's Kafka connector
-    return StructType(fields)
 
 
 def kafka_name(name: str) -> str:

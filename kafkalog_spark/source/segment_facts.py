@@ -9,9 +9,9 @@ from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import ScanStart, locate, locate_timestamp, proven_entry
-from kafkalog_spark.source.log_bounds import PartitionRange
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.store.parallel import in_parallel
 
@@ -52,7 +52,7 @@ def facts_of_ranges(
     return in_parallel(
         lambda each: segment_facts(each.log, each.range, row_filter, options),
         partitions,
-        lambda each: any(store.is_remote for store in each.log.location.stores),
+        lambda each: each.log.location.is_remote,
     )
 
 

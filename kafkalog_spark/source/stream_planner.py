@@ -25,10 +25,11 @@ from kafkalog_spark.source.bound_resolution import resolve_bounds
 from kafkalog_spark.source.bounds import AT_LATEST, LATEST
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.live_logs import LiveLogs
-from kafkalog_spark.source.log_bounds import PartitionRange, bounds_of
+from kafkalog_spark.source.log_bounds import bounds_of
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.offsets import Offsets
 from kafkalog_spark.source.options import RateLimits, ReadOptions
+from kafkalog_spark.source.partition_ranges import PartitionRange
 from kafkalog_spark.source.planning import PlannedRange, splits_of
 from kafkalog_spark.source.range_contents import bytes_of, end_of_bytes, holds_records
 from kafkalog_spark.source.rate_limits import limited_ends, shares

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from kafkalog_spark.errors import DataLoss
-from kafkalog_spark.source.bound_resolution import clip
 from kafkalog_spark.source.bounds import EARLIEST, LATEST
 from kafkalog_spark.source.data_loss import created_again, offset_changed, partitions_deleted, records_lost
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range import OffsetRange
+from kafkalog_spark.source.range_clipping import clip
 from kafkalog_spark.source.topic_partitions import TopicPartition, tp_text
 
 _log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,12 +33,13 @@ from kafkalog_spark.source.kernel_loading import KERNELS
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of, topic_ids_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.range_scan import scan_range
-from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.record_projection import plan_projection
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.stream_planner import StreamPlanner
 from kafkalog_spark.source.task_packing import tasks_of
+from kafkalog_spark.source.task_request import scan_request
 from kafkalog_spark.source.task_rows import rows_of_task
 from kafkalog_spark.spark.shortened_errors import shorten_errors, shorten_iterator_errors
 
@@ -76,7 +78,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     """Reader of partitions that grow. Small when pickled. Raises OptionError for an unsupported schema."""
 
     def __init__(self, read: ResolvedRead) -> None:
-        RecordProjection(read)  # raises for an unsupported schema
+        plan_projection(read)  # raises for an unsupported schema
         self._read = read
         self._rows: Sequence[pa.RecordBatch] = ()
 
@@ -165,7 +167,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return shorten_iterator_errors(rows_of_task(self._read, RowFilter(), self._scan_split, partition.value))
+        return shorten_iterator_errors(self._rows_of(partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """Return the rows of a small batch, None if tasks must read it."""
@@ -179,7 +181,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         if not KERNELS.are_ready():
             return None
         try:
-            return copy_small_batch(rows_of_task(self._read, RowFilter(), self._scan_split, splits))
+            return copy_small_batch(self._rows_of(splits))
         except (KafkalogError, OSError):
             return None  # the tasks will fail in the same way, and Spark handles their errors
 
@@ -193,6 +195,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
             min_offsets=limit.min_rows if isinstance(limit, streaming.ReadMinRows) else own.min_offsets,
             max_bytes=limit.max_bytes if isinstance(limit, streaming.ReadMaxBytes) else own.max_bytes,
         )
+
+    def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the splits in the schema of the read. The splits share the buffers of the scan."""
+        from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
+
+        projection = plan_projection(self._read)
+        request = scan_request(self._options, RowFilter(), projection.columns)
+        buffers = ScanBuffers()
+        scanned = chain.from_iterable(self._scan_split(split, request, buffers) for split in splits)
+        yield from rows_of_task(scanned, splits, projection)
 
     def _scan_split(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         # The log is opened without its checkpoints: the planner has checked the range, and the scan checks every batch.

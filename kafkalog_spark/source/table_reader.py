@@ -14,12 +14,12 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.tables.table import TableContext, TableQuery, TableUnit
 from kafkalog_spark.log.tables.units import partitions_of, units_of, warn_of_missing_topic
+from kafkalog_spark.source.batch_conversion import batch_in_schema
 from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
-from kafkalog_spark.source.log_bounds import resolve_ranges
+from kafkalog_spark.source.log_dir_listing import open_log_dirs
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.planning import check_scan_bytes
-from kafkalog_spark.source.read_locations import open_log_dirs
-from kafkalog_spark.source.record_projection import batch_in_schema
+from kafkalog_spark.source.partition_ranges import resolve_ranges
+from kafkalog_spark.source.scan_limit import check_scan_bytes
 from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.source.subscription import assigned_partitions, unmatched_warning
 from kafkalog_spark.source.task_packing import cores, group_splits

@@ -7,19 +7,10 @@ from collections.abc import Sequence
 
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.split import Split
+from kafkalog_spark.source.task_size import pack_size
 
-SMALL_SPLIT = 8 << 20
-"""Bytes. A smaller split shares a task with adjacent splits, because starting a worker takes longer than reading this
-many bytes (benchmark `many_partitions`)."""
-TARGET_TASKS = 64
-"""Approximate number of tasks for a read of many small splits: enough for the cores of most clusters."""
 OPEN_COST = 16 << 10
 """Bytes that take about as long to read as a partition's log takes to open (benchmark `many_partitions`)."""
-
-
-def pack_size(total: int, max_partition_bytes: int) -> int:
-    """Return the bytes up to which a task is filled with small pieces, for pieces of `total` bytes together."""
-    return min(max_partition_bytes, max(SMALL_SPLIT, total // TARGET_TASKS))
 
 
 def group_splits(

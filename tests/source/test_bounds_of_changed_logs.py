@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange
-from kafkalog_spark.source import bound_resolution
+from kafkalog_spark.source import late_binding
 from kafkalog_spark.source.bound_resolution import LogBounds, resolve_bounds
 from kafkalog_spark.source.bounds import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.offset_range import OffsetRange, cut_range
@@ -19,7 +19,7 @@ from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
 
 def rebind(planned: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
     bounds = LogBounds(log_start, log_end, lambda timestamp: pytest.fail("a task looks up no timestamp"))
-    return bound_resolution.rebind(planned, bounds, fail_on_data_loss=fail_on_data_loss)
+    return late_binding.rebind(planned, bounds, fail_on_data_loss=fail_on_data_loss)
 
 
 @pytest.mark.parametrize(

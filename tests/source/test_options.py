@@ -297,7 +297,7 @@ def test_options_survive_pickling(options: dict[str, str]) -> None:
 
 def test_parsing_and_splitting_need_neither_numba_nor_pyspark() -> None:
     program = (
-        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.log_bounds, "
+        "import sys, kafkalog_spark.source.options, kafkalog_spark.source.partition_ranges, "
         "kafkalog_spark.source.range_calculator, "
         "kafkalog_spark.source.filters\n"
         "print([name for name in ('numba', 'pyspark') if name in sys.modules])"

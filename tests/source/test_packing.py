@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.source import task_packing
 from kafkalog_spark.source.kernel_loading import KERNELS
-from kafkalog_spark.source.task_packing import OPEN_COST, SMALL_SPLIT, TARGET_TASKS, group_splits
+from kafkalog_spark.source.task_packing import OPEN_COST, group_splits
+from kafkalog_spark.source.task_size import SMALL_SPLIT, TARGET_TASKS
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.record_projection import RecordProjection
+from kafkalog_spark.source.record_projection import plan_projection
 from kafkalog_spark.source.resolved_read import LoadOptions
 from kafkalog_spark.spark import session_time_zone as zones
 from kafkalog_spark.spark.session_time_zone import session_time_zone
@@ -127,9 +127,9 @@ def test_time_zone_unknown_to_python_is_named_when_a_timestamp_is_decoded(monkey
     load = LoadOptions({"path": "/", "subscribe": "a", "value.format": "json"})
     options = load.parse(streaming=False)
     local = StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
-    RecordProjection(load.resolve(options, local))
+    plan_projection(load.resolve(options, local))
     with pytest.raises(OptionError, match=r"spark\.sql\.session\.timeZone: there is no time zone 'Mars/Olympus_Mons'"):
-        RecordProjection(load.resolve(options, StructType([StructField("l", ArrayType(TimestampType()))])))
+        plan_projection(load.resolve(options, StructType([StructField("l", ArrayType(TimestampType()))])))
 
 
 def test_time_zone_outside_of_a_task_is_utc() -> None:

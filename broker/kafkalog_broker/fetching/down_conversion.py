@@ -40,7 +40,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.batch_filters import AbortedBatches
+from kafkalog_spark.log.read.batch_exclusion import AbortedBatches
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_reader import RemoteRead  # loaded only with remote storage

@@ -13,7 +13,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, parse_header
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.last_stable_offset import TransactionState
+from kafkalog_spark.log.read.transaction_state import TransactionState
 
 _MAX_SEGMENTS = 64  # number of most recently used segments whose markers are cached
 _MAX_MARKERS = 10_000  # largest number of markers cached per segment

@@ -11,7 +11,7 @@ from kafkalog_spark.format.layout import ControlType, HeaderColumn
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE, AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.read.last_stable_offset import TransactionState
+from kafkalog_spark.log.read.transaction_state import TransactionState
 
 _TRANSACTION_FLAGS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 

@@ -145,6 +145,11 @@ class PartitionLocation:
         return (self.store,)
 
     @property
+    def is_remote(self) -> bool:
+        """True if reading the partition may require requests over a network."""
+        return any(store.is_remote for store in self.stores)
+
+    @property
     def has_checkpoints(self) -> bool:
         """True if the checkpoints of a log directory may have entries for the partition."""
         return True
@@ -295,6 +300,10 @@ class PartitionLog:
     def next_base_offset(self, index: int) -> int | None:
         """Return the base offset of the next segment, None for the last one."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
+
+    def is_before_last_segment(self, end: int) -> bool:
+        """Return True if `end` is certainly within the log, because the last segment begins at or after it."""
+        return bool(self.segments) and end <= self.segments[-1].base_offset
 
     def open_segment(self, index: int) -> SegmentFile:
         """Open a segment.

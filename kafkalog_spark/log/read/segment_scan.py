@@ -26,7 +26,7 @@ from kafkalog_spark.log.decode.batch_selection import BatchSelection
 from kafkalog_spark.log.decode.run_decoder import RunDecoder
 from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
-from kafkalog_spark.log.read.batch_filters import BatchFilters
+from kafkalog_spark.log.read.batch_exclusion import BatchFilters
 from kafkalog_spark.log.read.batch_order import base_offset_after, is_follower_wrong, offsets_too_high
 from kafkalog_spark.log.read.header_windows import HeaderTable, bad_batch_error, check_remaining_crcs
 from kafkalog_spark.log.read.segment_file import SegmentFile

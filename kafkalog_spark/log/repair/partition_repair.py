@@ -12,11 +12,11 @@ from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, write_partition_metadata
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.read.transaction_state import TransactionState
 from kafkalog_spark.log.repair.batch_verdicts import FindBadRecords
 from kafkalog_spark.log.repair.merged_log import MergedLog
 from kafkalog_spark.log.repair.report import CopiedRange, PartitionReport

@@ -19,8 +19,8 @@ from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, HeaderCo
 from kafkalog_spark.format.regular_file import write_all
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.read.header_windows import HeaderTable, batch_end
-from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.transaction_state import TransactionState
 from kafkalog_spark.log.repair.batch_verdicts import FindBadRecords, KeptBatches, judge_batches
 from kafkalog_spark.log.repair.damaged_segment import Damage
 from kafkalog_spark.log.repair.lost_keys import read_lost_keys

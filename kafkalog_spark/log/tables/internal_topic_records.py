@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.repair.damaged_segment import windows_from
 

@@ -14,7 +14,7 @@ from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import batch_filters
-from kafkalog_spark.log.read.batch_filters import BatchFilter, BatchFilters
+from kafkalog_spark.log.read.batch_exclusion import BatchFilter, BatchFilters
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from tests.golden_data import KAFKA_4_3, data_dir
 from tests.log.helpers.rows import plain_rows

@@ -14,7 +14,8 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests import golden_data

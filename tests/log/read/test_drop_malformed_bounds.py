@@ -11,7 +11,8 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.decode.scan_request import ScanRequest
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_lookup import largest_timestamp

@@ -11,7 +11,8 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kafkalog_spark.log.decode import decompressed_batches, row_buffers, run_decoder, scan_buffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read import segment_scan
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_lookup import PositionHint
 from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp

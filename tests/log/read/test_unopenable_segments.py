@@ -12,7 +12,8 @@ import pytest
 from kafkalog_spark.errors import DataLoss, NotALogDirectory
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.decode.scan_request import ScanRequest
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.timestamp_search import offset_for_timestamp

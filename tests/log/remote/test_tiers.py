@@ -14,9 +14,9 @@ from kafkalog_spark.errors import KeyNotGiven
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
+from kafkalog_spark.source.default_schema import load_schema
 from kafkalog_spark.source.option_parsing import parse_read_options
 from kafkalog_spark.source.planning import plan
-from kafkalog_spark.source.read_schema import load_schema
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.row_filter import RowFilter
 from kafkalog_spark.source.split import Split

@@ -24,7 +24,8 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
-from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
+from kafkalog_spark.log.read.aborted_transactions import aborted_transactions
+from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, create_log, log_config
