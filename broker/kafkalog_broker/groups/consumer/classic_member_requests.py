@@ -39,7 +39,7 @@ from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id, p
 from kafkalog_broker.groups.consumer.topic_regex_resolver import put_regex_change
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, GroupType, MemberState
-from kafkalog_broker.groups.modern.heartbeat import check_capacity
+from kafkalog_broker.groups.modern.heartbeat_checks import check_capacity
 from kafkalog_broker.groups.modern.member_timers import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,

@@ -23,13 +23,12 @@ from kafkalog_broker.groups.consumer.topic_regex_resolver import MayDescribe, pu
 from kafkalog_broker.groups.modern.current_assignment import Reported
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.heartbeat import (
-    HeartbeatResponse,
-    assignment_in_response,
+from kafkalog_broker.groups.modern.heartbeat_checks import (
     check_capacity,
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse, assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,

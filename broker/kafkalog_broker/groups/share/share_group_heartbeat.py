@@ -17,13 +17,8 @@ from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResul
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_epoch import put_group_epoch
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.heartbeat import (
-    HeartbeatResponse,
-    assignment_in_response,
-    check_capacity,
-    check_member_epoch,
-    check_not_blank,
-)
+from kafkalog_broker.groups.modern.heartbeat_checks import check_capacity, check_member_epoch, check_not_blank
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse, assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,

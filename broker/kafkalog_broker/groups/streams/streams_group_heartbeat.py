@@ -18,12 +18,12 @@ from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResul
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import Endpoint, GroupType, Partitions, TaskRole
 from kafkalog_broker.groups.modern.group_settings import standby_replicas
-from kafkalog_broker.groups.modern.heartbeat import (
-    assignment_in_response,
+from kafkalog_broker.groups.modern.heartbeat_checks import (
     check_capacity,
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.heartbeat_response import assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_rebalance_timeout, schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
