@@ -17,7 +17,7 @@ from kafkalog_broker.groups.consumer.consumer_group_members import (
     put_removal,
     put_returned_member,
 )
-from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
+from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_upgrade import upgrade
 from kafkalog_broker.groups.consumer.topic_regex_resolver import MayDescribe, put_regex_change
 from kafkalog_broker.groups.modern.current_assignment import Reported
@@ -37,6 +37,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     with_reported_fields,
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
+from kafkalog_broker.groups.modern.target_assignment import put_target_assignment
 
 
 class ConsumerHeartbeatRequest(NamedTuple):
@@ -114,7 +115,10 @@ def consumer_group_heartbeat(
     )
 
     # 3. Compute the target assignment of the group epoch, if it is due.
-    target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
+    target = put_target_assignment(
+        groups, changes, group, epoch, updated, interval_ms=settings.assignment_interval_ms,
+        is_large=is_large_consumer_assignment, assign=assign_consumers,
+    )  # fmt: skip
 
     # 4. Reconcile the member with the target assignment.
     reconciled = put_reconciled_member(

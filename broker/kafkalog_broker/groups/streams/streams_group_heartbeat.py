@@ -33,14 +33,14 @@ from kafkalog_broker.groups.modern.modern_group import (
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology, configure_topology
+from kafkalog_broker.groups.streams.initial_rebalance import (
+    put_streams_target_assignment,
+    schedule_initial_rebalance,
+)
 from kafkalog_broker.groups.streams.streams_endpoints import endpoints
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 from kafkalog_broker.groups.streams.streams_group_members import StreamsGroups, put_removal
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
-from kafkalog_broker.groups.streams.streams_target_assignment import (
-    put_streams_target_assignment,
-    schedule_initial_rebalance,
-)
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 
 _log = logging.getLogger(__name__)
