@@ -27,12 +27,8 @@ from kafkalog_broker.groups.classic.consumer_protocol import (
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
-from kafkalog_broker.groups.consumer.consumer_group_members import (
-    ConsumerGroups,
-    put_reconciled_member,
-    put_removal,
-    put_returned_member,
-)
+from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, put_removal, put_returned_member
+from kafkalog_broker.groups.consumer.consumer_reconciliation import put_reconciled_member
 from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_downgrade import downgrade, is_downgraded_by_replacing
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id, partitions_by_name

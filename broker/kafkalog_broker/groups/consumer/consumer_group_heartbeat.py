@@ -11,12 +11,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroupState
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
-from kafkalog_broker.groups.consumer.consumer_group_members import (
-    ConsumerGroups,
-    put_reconciled_member,
-    put_removal,
-    put_returned_member,
-)
+from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, put_removal, put_returned_member
+from kafkalog_broker.groups.consumer.consumer_reconciliation import put_reconciled_member
 from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_upgrade import upgrade
 from kafkalog_broker.groups.consumer.topic_regex_resolver import MayDescribe, put_regex_change
