@@ -51,17 +51,17 @@ def most_index_bytes(log_size: int, entry_size: int) -> int:
     return max(MAX_INDEX_SIZE, log_size // LEGACY_MIN_SIZE[0] * entry_size)
 
 
-def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
+def entries_of(read: Callable[[int, int], bytes], entry_size: int, max_bytes: int = MAX_INT32) -> bytes:
     """Read the entries of an index file, and stop at the first piece that ends in an entry of zeros, which is padding.
 
     Args:
         read: read(position, size) returns bytes of the file; called in order.
         entry_size: Bytes of an entry.
-        most: Stop after about so many bytes (segment.index.bytes is an i32).
+        max_bytes: Stop after about so many bytes (segment.index.bytes is an i32).
     """
     pieces: list[bytes] = []
     size = 0
-    while size < most and (piece := read(size, _READ_SIZE)):
+    while size < max_bytes and (piece := read(size, _READ_SIZE)):
         pieces.append(piece)
         size += len(piece)
         if len(piece) < _READ_SIZE or not any(piece[-entry_size:]):

@@ -73,7 +73,7 @@ class Store(Protocol):
     Small when pickled. Two stores are equal if they read the same location with the same credentials.
     """
 
-    remote: bool
+    is_remote: bool
     """True if each call is a request over a network. Callers then make few calls, in parallel, and pass known facts."""
 
     def list(self, directory: str, after: str = "") -> Listing:
@@ -101,8 +101,8 @@ class Store(Protocol):
         For a local file that was truncated it returns fewer bytes.
         """
 
-    def read_all(self, path: str, most: int) -> bytes:
-        """Return the first `most` bytes of a file. A larger local file may raise CorruptFile instead."""
+    def read_all(self, path: str, max_bytes: int) -> bytes:
+        """Return the first `max_bytes` bytes of a file. A larger local file may raise CorruptFile instead."""
 
     def exists(self, directory: str) -> bool:
         """Return True if the directory exists."""

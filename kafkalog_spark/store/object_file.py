@@ -72,15 +72,15 @@ class ObjectFile:
         size: int,
         fetch: FetchBlock,
         *,
-        changed: Callable[[], bool],
-        closed: Callable[[], None] = lambda: None,
+        has_changed: Callable[[], bool],
+        on_close: Callable[[], None] = lambda: None,
         align: int = 1,
         block: int = BLOCK,
     ) -> None:
         self.size = size
         self._fetch = fetch
-        self.has_changed = changed
-        self._closed = closed
+        self.has_changed = has_changed
+        self._closed = on_close
         self._align = align
         self._block = block
         self._pieces: list[_Fetched] = []  # the most recently used one is last
@@ -153,7 +153,7 @@ class ObjectFile:
                 return piece
         if self._next <= position < min(self._until, self._next + BLOCK):
             while self._next <= position:
-                self._next_block(must=True)
+                self._next_block(force=True)
             return self._block_at(position)
         if position < self._until and self._next < position and end - position > PIECE:
             self.expect(position, self._until)  # the reader has skipped a part
@@ -176,16 +176,16 @@ class ObjectFile:
         while self._next < self._until and len(self._blocks) - reading <= self._ahead and self._next_block():
             pass
 
-    def _next_block(self, *, must: bool = False) -> bool:
-        """Request the next block. Return False if a memory limit does not allow it. must: ignore the limits."""
+    def _next_block(self, *, force: bool = False) -> bool:
+        """Request the next block. Return False if a memory limit does not allow it. force: ignore the limits."""
         begin = self._next
         end = self._align_up(min(begin + self._next_size, self._until))
         if self._until - end < self._next_size // 2:
             end = self._align_up(self._until)  # avoids a request for a small remainder
         held = sum(block.end - block.begin for block in self._blocks)
-        if not must and held + end - begin > FILE_BYTES:
+        if not force and held + end - begin > FILE_BYTES:
             return False
-        if not self._shared.take(end - begin, must=must or not self._blocks):
+        if not self._shared.take(end - begin, force=force or not self._blocks):
             return False
         self._blocks.append(_Fetched(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
@@ -198,11 +198,11 @@ class ObjectFile:
         self._blocks.clear()
         self._next = self._until = 0
 
-    def _small_piece(self, position: int, wanted: int) -> _Fetched:
-        """Fetch a piece with the byte at `position`, in this thread. wanted: end of the read."""
+    def _small_piece(self, position: int, read_end: int) -> _Fetched:
+        """Fetch a piece with the byte at `position`, in this thread. read_end: end of the read."""
         near = self._last_end <= position <= self._last_end + NEAR and self._last_end >= 0
         self._piece_size = min(self._piece_size * 2, BLOCK) if near else PIECE
-        end = min(max(min(wanted, position + BLOCK), position + self._piece_size), self.size)
+        end = min(max(min(read_end, position + BLOCK), position + self._piece_size), self.size)
         begin = self._last_end if near and self._last_end + self._piece_size > position else position
         if end == self.size:
             begin = min(begin, max(end - self._piece_size, 0))  # reads at the end usually follow each other

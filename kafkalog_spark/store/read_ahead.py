@@ -30,18 +30,18 @@ class ReadAhead:
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
 
-    def take(self, size: int, *, must: bool = False) -> bool:
+    def take(self, size: int, *, force: bool = False) -> bool:
         """Take `size` bytes from the budget.
 
         Args:
             size: Bytes.
-            must: True to take them even if the budget is exhausted.
+            force: True to take them even if the budget is exhausted.
 
         Returns:
             False if the budget has fewer bytes left.
         """
         with self._lock:
-            if self.left < size and not must:
+            if self.left < size and not force:
                 return False
             self.left -= size
             return True

@@ -41,7 +41,7 @@ class Origin:
         return sorted(self._asked)
 
     def file(self, align: int = 1) -> ObjectFile:
-        return ObjectFile(len(self.data), self.fetch, changed=lambda: False, align=align)
+        return ObjectFile(len(self.data), self.fetch, has_changed=lambda: False, align=align)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_several_requests_are_in_flight_at_once(shared: ReadAhead) -> None:
         return memoryview(data)[begin:end]
 
     asked: list[tuple[int, int]] = []
-    file = ObjectFile(len(data), fetch, changed=lambda: False)
+    file = ObjectFile(len(data), fetch, has_changed=lambda: False)
     file.expect(0, len(data))
     read_all(file, 0, 40 * MB)
     settle(shared)
@@ -274,5 +274,5 @@ def test_threads_and_budget_belong_to_one_process() -> None:
 def test_budget_is_exceeded_only_when_unavoidable(take: Callable[[ReadAhead], bool]) -> None:
     budget = ReadAhead(10)
     assert not take(budget)
-    assert budget.take(11, must=True)
+    assert budget.take(11, force=True)
     assert budget.left < 0

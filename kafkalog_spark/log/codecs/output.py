@@ -72,9 +72,9 @@ class Output:
         if self._pieces_left < 0:
             raise DecompressesTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
-    def room(self, wanted: int) -> memoryview:
-        """Return a writable view of the next `wanted` bytes, or fewer at the limit."""
-        return self.scratch.room(self.at, min(wanted, self.left))
+    def room(self, size: int) -> memoryview:
+        """Return a writable view of the next `size` bytes, or fewer at the limit."""
+        return self.scratch.room(self.at, min(size, self.left))
 
     def wrote(self, size: int) -> None:
         """Count `size` bytes that were written into `room`."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalog_spark.log.codecs.scratch import Scratch
 
 
-Table = npt.NDArray[np.int64]
+HeaderTable = npt.NDArray[np.int64]
 """Header table, int64[n, len(HeaderColumn)]: a row for each batch, in the order of the file."""
 
 _WINDOW_BYTES = 8 << 20
@@ -42,7 +42,7 @@ class Window:
         start: Position of `data` in the file.
     """
 
-    table: Table
+    table: HeaderTable
     data: memoryview
     start: int
 
@@ -57,12 +57,12 @@ class Window:
         return int(self.table[:, HeaderColumn.SIZE].sum())
 
     @property
-    def starts(self) -> Table:
+    def starts(self) -> HeaderTable:
         """int64[n]: the position in `data` at which each batch begins."""
-        starts: Table = self.table[:, HeaderColumn.POSITION] - self.start
+        starts: HeaderTable = self.table[:, HeaderColumn.POSITION] - self.start
         return starts
 
-    def records(self, first: int, end: int) -> tuple[Table, Table]:
+    def records(self, first: int, end: int) -> tuple[HeaderTable, HeaderTable]:
         """Return (starts, ends): the positions in `data` of the records of the v2 batches in rows [first, end)."""
         starts = self.starts[first:end]
         return starts + layout.RECORDS_AT, starts + self.table[first:end, HeaderColumn.SIZE]
@@ -92,7 +92,7 @@ class CheckedWindow(NamedTuple):
     error: KafkalogError | None
 
 
-def batch_end(row: Table) -> int:
+def batch_end(row: HeaderTable) -> int:
     """Return the position of the byte after a batch, from its row of a header table."""
     return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
 
@@ -195,7 +195,7 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
         buffer.shrink(window_size)
 
 
-def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
+def check_remaining_crcs(table: HeaderTable, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """Check the CRCs of large batches, which the kernel `sweep` does not check.
 
     Args:

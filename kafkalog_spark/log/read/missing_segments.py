@@ -96,8 +96,8 @@ def explain_log(log: PartitionLog) -> str | None:
     # The partition may have been deleted or created since the log was opened.
     if listing is None or any(map(is_segment, listing.names)) or is_new(listing):
         return None
-    why = explain_content(log.directory, log.store, listing)
-    return f"{log.directory} holds no segment{f': {why}' if why else ''}"
+    explanation = explain_content(log.directory, log.store, listing)
+    return f"{log.directory} holds no segment{f': {explanation}' if explanation else ''}"
 
 
 def is_new(listing: Listing) -> bool:

@@ -41,7 +41,7 @@ class SegmentFile:
         files: Names of its files in `directory`.
         next_base_offset: Base offset of the next segment, None for the last one.
         topic_partition: Name of the partition, for errors.
-        remote: True if each read may be a request to an object store.
+        is_remote: True if each read may be a request to an object store.
         pass_over_damage: True if searches in its batches skip damage instead of raising.
         base_offset: Base offset of the segment.
         begin, size: The bytes [begin, size) are read: the whole file, or a `part` of it.
@@ -58,7 +58,7 @@ class SegmentFile:
     next_base_offset: int | None = None
     topic_partition: str | None = None
     _: KW_ONLY
-    remote: bool = False
+    is_remote: bool = False
     pass_over_damage: bool = False
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class SegmentFile:
                 return entries_of(index.read, entry_size, most_index_bytes(file.size, entry_size))
 
         return cls(
-            file, directory, files, read_index, next_base_offset, topic_partition, remote=store.remote,
+            file, directory, files, read_index, next_base_offset, topic_partition, is_remote=store.is_remote,
             pass_over_damage=pass_over_damage,
         )  # fmt: skip
 
@@ -175,7 +175,7 @@ class SegmentFile:
 
     def expect(self, position: int, end: int) -> None:
         """Prefetch, from an object store, the batches from `position` to that of offset `end`."""
-        if not self.remote:
+        if not self.is_remote:
             return
         until = self.size
         if self.next_base_offset is None or end < self.next_base_offset:

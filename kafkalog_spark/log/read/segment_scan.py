@@ -28,7 +28,7 @@ from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import BatchFilters
 from kafkalog_spark.log.read.batch_order import base_offset_after, is_follower_wrong, offsets_too_high
-from kafkalog_spark.log.read.header_windows import Table, bad_batch_error, check_remaining_crcs
+from kafkalog_spark.log.read.header_windows import HeaderTable, bad_batch_error, check_remaining_crcs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
@@ -92,7 +92,7 @@ def scan_segment(
 class _Swept(NamedTuple):
     """Result of sweeping a window: header table of its complete batches, and why the sweep stopped after them."""
 
-    table: Table
+    table: HeaderTable
     covered: int  # bytes of the batches in `table`
     filled: int  # bytes of the window
     status: int  # a SweepStatus
@@ -170,7 +170,9 @@ class SegmentScanner:
         rows, covered, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
         return _Swept(self._table[:rows], covered, filled, status)
 
-    def _check_order(self, table: Table, count: int, position: int, covered: int) -> tuple[int, CorruptBatch | None]:
+    def _check_order(
+        self, table: HeaderTable, count: int, position: int, covered: int
+    ) -> tuple[int, CorruptBatch | None]:
         """Check that offsets increase from batch to batch, and are between those of this segment and of the next one.
 
         The CRC does not cover base offsets. The batch after the first `count` rows, in the table or at byte `covered`
@@ -210,7 +212,7 @@ class SegmentScanner:
             return row, wrong_crc
         return row, CorruptBatch(what, position=position + int(table[row, HeaderColumn.POSITION]), offset=base)
 
-    def _check_not_too_high(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
+    def _check_not_too_high(self, table: HeaderTable, row: int, follower_at: int) -> CorruptBatch | None:
         """Return the error for the batch before `row` if the batch at `follower_at` proves its offsets too high."""
         base, last, previous = (
             int(table[row - 1, column])

@@ -85,14 +85,14 @@ class RemoteDirListing:
         ]
 
     def fetch_metadata(self, segments: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Return listed segments with their metadata, with concurrent requests; None for a segment deleted meanwhile.
+        """Return listed segments with their metadata, with concurrent requests; None for a segment deleted since.
 
         Raises:
             OSError: If a manifest cannot be read.
             CorruptManifest: If a manifest cannot be parsed.
             KafkalogError: Any error of `open_remote`.
         """
-        fetched = in_parallel(self._fetch_segment, segments, lambda _: self.remote_dir.store.remote)
+        fetched = in_parallel(self._fetch_segment, segments, lambda _: self.remote_dir.store.is_remote)
         self._segments.update({stored.segment.segment_id: stored for stored in fetched if stored is not None})
         return fetched
 

@@ -70,7 +70,7 @@ def open_remote(
         stored.segment.until,
         topic_partition,
         # Decoding a chunk costs as much as a request, so treat the file as remote: few lookups, and read-ahead.
-        remote=stored.remote_dir.store.remote or has_chunks,
+        is_remote=stored.remote_dir.store.is_remote or has_chunks,
         pass_over_damage=pass_over_damage,
     )
 
@@ -103,8 +103,8 @@ def _open_chunks(
     return ObjectFile(
         chunks.original_file_size,
         lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, decode_lock, pass_over_damage),
-        changed=file.has_changed,
-        closed=file.close,
+        has_changed=file.has_changed,
+        on_close=file.close,
         align=chunks.original_chunk_size,
         block=DECODED_BLOCK,
     )

@@ -45,7 +45,7 @@ class MergedLog(PartitionLog):
     def refresh(self) -> None:
         """Do nothing: the pieces do not change."""
 
-    def has_changed(self, file: SegmentFile) -> bool:
+    def refresh_and_compare(self, file: SegmentFile) -> bool:
         """Return False: the files do not change, so an error is damage."""
         return False
 

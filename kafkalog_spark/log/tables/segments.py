@@ -38,7 +38,7 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
         NotALogDirectory: If the segment cannot be read.
     """
     files = file.files
-    # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
+    # Read the indexes before the batches: later, they might have entries for batches that were appended since.
     offsets = OffsetIndexCheck(_read_index(file, files.offset_index, offset_index.ENTRY_SIZE), file.base_offset)
     times = TimeIndexCheck(_read_index(file, files.time_index, time_index.ENTRY_SIZE), file.base_offset)
     offsets_wrong, times_wrong = len(offsets.faults), len(times.faults)
@@ -54,9 +54,10 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
             offsets.skip_damage()
             continue
         table = part.table
-        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))
+        begin = int(table[0, HeaderColumn.POSITION])
+        offsets_wrong += sum(1 for _ in offsets.check_entries(table, end_offset - 1, begin))
         if not damaged:  # a damaged batch may have had the largest timestamp
-            times_wrong += sum(1 for _ in times.take(table))
+            times_wrong += sum(1 for _ in times.check_entries(table))
         if not batches:
             first_timestamp = int(table[0, HeaderColumn.BASE_TIMESTAMP])
         batches += len(table)

@@ -38,7 +38,7 @@ def units_of(
     locations: Mapping[TopicPartition, PartitionLocation],
     ranges: Mapping[TopicPartition, range] | None = None,
     *,
-    whole: bool = True,
+    is_unnarrowed: bool = True,
 ) -> list[TableUnit]:
     """Return the units of a query, by partition and offset.
 
@@ -46,15 +46,15 @@ def units_of(
         query: The query.
         locations: Partitions of the query.
         ranges: Offsets of each partition; None for all offsets. A partition without a range is left out.
-        whole: True if the query is not narrowed to topics. Then rows about the log directories themselves are included,
-            if the table has such rows.
+        is_unnarrowed: True if the query is not narrowed to topics. Rows about the log directories themselves are then
+            included, if the table has such rows.
 
     Raises:
         NotALogDirectory: If a partition cannot be read.
     """
     units: list[TableUnit] = []
     checkpoints = Checkpoints()
-    if query.table.has_log_dir_rows and whole:
+    if query.table.has_log_dir_rows and is_unnarrowed:
         units.append(TableUnit(None))
     for tp, location in locations.items():
         if ranges is not None and tp not in ranges:
