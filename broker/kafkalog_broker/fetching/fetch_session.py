@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.fetching.fetch_request import (
     FetchPartition,
     FetchRequest,
@@ -34,12 +33,11 @@ MAX_PARTITIONS = 100_000
 """Limit on the partitions of all sessions together. Kafka limits only the number of sessions, each of which may have a
 million partitions. A consumer without a session sends its partitions in every request."""
 _MAX_EPOCH = 2**31 - 1
-_new_tuple = tuple.__new__  # _Reported without the cost of its constructor
 _EVICTION_MS = 120_000
 """Time for which a session is safe from eviction (Kafka: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 
-class _Reported(NamedTuple):
+class Reported(NamedTuple):
     """State of a partition in the last response that included it."""
 
     high_watermark: int
@@ -47,11 +45,8 @@ class _Reported(NamedTuple):
     had_error: bool
 
 
-_NEVER_REPORTED = _Reported(-1, -1, False)
-
-
 class Session:
-    """The partitions of one consumer, in the order in which its next request reads them.
+    """Session of one consumer. `fetch_report.py` updates it with each response.
 
     Attributes:
         id: Session ID, above 0.
@@ -59,6 +54,8 @@ class Session:
         epoch: Epoch that the next request must have.
         created_ms: Time of the request that opened it.
         last_used_ms: Time of the last request.
+        partitions: Partitions of the consumer, in the order of the next read.
+        reported: State of each partition in the last response that included it.
     """
 
     def __init__(self, session_id: int, names_topics_by_id: bool, now_ms: int) -> None:
@@ -66,38 +63,17 @@ class Session:
         self.names_topics_by_id = names_topics_by_id
         self.epoch = 1
         self.created_ms = self.last_used_ms = now_ms
-        self._partitions: dict[PartitionKey, FetchPartition] = {}
-        self._reported: dict[PartitionKey, _Reported] = {}
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.reported: dict[PartitionKey, Reported] = {}
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self.partitions)
 
     def update(self, requested: Mapping[PartitionKey, FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
-        self._partitions.update(requested)
+        self.partitions.update(requested)
         for key in forgotten:
-            self._partitions.pop(key, None)
-            self._reported.pop(key, None)
-
-    def partitions(self) -> list[FetchPartition]:
-        return list(self._partitions.values())
-
-    def must_report(self, fetched: FetchedPartition) -> bool:
-        """Return True if an incremental response includes this partition, and store its state.
-
-        A partition with records moves behind all others, so that none starves when responses are full.
-        """
-        key = (fetched.request.topic, fetched.request.partition)
-        partition = self._partitions.get(key)
-        if partition is None:
-            return True
-        has_error = bool(fetched.error_code) or fetched.diverging_epoch is not None
-        before = self._reported.get(key, _NEVER_REPORTED)
-        self._reported[key] = _new_tuple(_Reported, (fetched.high_watermark, fetched.log_start_offset, has_error))
-        if fetched.size:
-            del self._partitions[key]
-            self._partitions[key] = partition
-            return True
-        return has_error or before != (fetched.high_watermark, fetched.log_start_offset, False)
+            self.partitions.pop(key, None)
+            self.reported.pop(key, None)
 
 
 class FetchContext(NamedTuple):
@@ -118,17 +94,6 @@ class FetchContext(NamedTuple):
     @property
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.id
-
-    def report(self, fetched: Sequence[FetchedPartition]) -> Sequence[FetchedPartition]:
-        """Return the partitions that the response includes, and store their state in the session.
-
-        Call it once, and only if the response is sent (Kafka: updateAndGenerateResponseData).
-        """
-        if self.session is None:
-            return fetched
-        must_report = self.session.must_report
-        changed = [partition for partition in fetched if must_report(partition)]
-        return changed if self.is_incremental else fetched
 
 
 class FetchSessions:
@@ -194,7 +159,7 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        return FetchContext(session.partitions(), session, is_incremental=True)
+        return FetchContext(list(session.partitions.values()), session, is_incremental=True)
 
     def close(self, session_id: int) -> None:
         """Close a session. A no-op if there is none."""

@@ -29,7 +29,7 @@ from kafkalog_broker.groups.group_shard import GroupShard, ListedGroup
 from kafkalog_broker.groups.modern.group_changes import GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupType, SharedTopic
-from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.offset_commit import PreparingCommit, prepare_commit
 from kafkalog_broker.groups.offset_requests import CommitRequest

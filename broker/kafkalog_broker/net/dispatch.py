@@ -18,8 +18,10 @@ from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import Api, registry
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_one_batch, decode_request, encode_response, is_loaded, load
+from kafkalog_broker.protocol.message_codecs import is_loaded, load
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_one_batch, decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, fair_queue
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.client_messages import read_response, request_body
-from kafkalog_broker.protocol.frames import MAX_ELEMENTS
+from kafkalog_broker.protocol.message_codecs import MAX_ELEMENTS
 from kafkalog_broker.protocol.mirror_messages import CONSUMER, FETCH, NO_ID, Key
 
 FIRST_SESSION_VERSION, FIRST_TOPIC_ID_VERSION = 7, 13

@@ -119,6 +119,11 @@ def error_response(request: Request, code: ErrorCode, message: str | None = None
     return failed
 
 
+def with_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """Return the response with this throttle time (below 2**31 ms), unchanged if its version has no such field."""
+    return response._replace(throttle_time=throttle_ms) if "throttle_time" in response._fields else response
+
+
 @cache
 def result_layout(kind: Any, request_kind: Any) -> ResultLayout:
     """Return how a response struct corresponds to a request struct, or to a number or name in the request."""

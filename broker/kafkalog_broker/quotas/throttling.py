@@ -16,8 +16,8 @@ from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Api
-from kafkalog_broker.protocol.frames import with_throttle_time
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.responses import with_throttle_time
 from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
 from kafkalog_broker.quotas.quota_entity import MUTATION, PRODUCER, REQUEST
 from kafkalog_broker.runtime.fair_scheduling import timed

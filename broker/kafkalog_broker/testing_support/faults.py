@@ -15,8 +15,8 @@ from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import Api, registry
 from kafkalog_broker.protocol.client_messages import decode_response
-from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.messages.classes import StructValue

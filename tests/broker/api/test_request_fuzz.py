@@ -18,7 +18,8 @@ from kafkalog_broker.config.authorizer_settings import STANDARD_AUTHORIZER
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_messages import FIRST_OWN_API_KEY
-from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.security.acl import Acl, Pattern
 from kafkalog_broker.security.authorizer import admit
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

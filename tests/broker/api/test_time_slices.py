@@ -15,7 +15,7 @@ from kafkalog_broker.groups.offset_commit import PARTITIONS_PER_STEP
 from kafkalog_broker.groups.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.testing_support.client_requests import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC

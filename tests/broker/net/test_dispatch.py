@@ -11,7 +11,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net.dispatch import ConnectionClosed, ResponsePieces, dispatcher, response_of
-from kafkalog_broker.protocol import api_registry, frames
+from kafkalog_broker.protocol import api_registry, message_codecs
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
@@ -154,11 +154,11 @@ async def test_malformed_request_closes_the_connection(frame: bytes, message: st
 @in_a_loop
 async def test_modules_of_an_api_version_are_loaded_once_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
-    monkeypatch.setattr(frames, "_loaded", {})
+    monkeypatch.setattr(message_codecs, "loaded_codecs", {})
 
     def load(frame: bytes) -> None:
         loads.append(threading.current_thread() is threading.main_thread())
-        frames.load(frame)
+        message_codecs.load(frame)
 
     monkeypatch.setattr(dispatch_module, "load", load)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafkalog_broker import api
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.api_messages import FIRST_OWN_API_KEY
-from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.helpers.served import Neighbour, connect, create_topic, framed, undisturbed
 from tests.broker.protocol.helpers.drawn_messages import encode_request, requests_of

@@ -11,7 +11,8 @@ import pytest
 
 from kafkalog_broker import api
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request, encode_response
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess

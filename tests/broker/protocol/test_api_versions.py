@@ -11,8 +11,9 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_messages import request_class
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_spark.format.varints import uvarint
 
 BROKER: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=None))

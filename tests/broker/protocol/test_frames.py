@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
-from kafkalog_broker.protocol import frames
+from kafkalog_broker.protocol import message_codecs
 from kafkalog_broker.protocol.api_messages import api_name, request_class, response_class
 from kafkalog_broker.protocol.client_messages import encode_client_request
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import FetchResponse, PartitionFetchResponse, TopicFetchResponse
-from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.protocol.responses import respond
 from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,
@@ -176,7 +177,7 @@ def test_concurrent_first_requests_compile_a_version_once(
     """A response of another class is refused."""
     made: list[Any] = []
     both = threading.Barrier(2)
-    compiled = frames._compile
+    compiled = message_codecs.codec_of
 
     def compile_slowly(api_key: int, version: int) -> Any:
         with suppress(threading.BrokenBarrierError):
@@ -184,13 +185,13 @@ def test_concurrent_first_requests_compile_a_version_once(
         made.append((api_key, version))
         return compiled(api_key, version)
 
-    monkeypatch.setattr(frames, "_loaded", {})
-    monkeypatch.setattr(frames, "_compile", compile_slowly)
-    threads = [threading.Thread(target=frames.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
+    monkeypatch.setattr(message_codecs, "loaded_codecs", {})
+    monkeypatch.setattr(message_codecs, "codec_of", compile_slowly)
+    threads = [threading.Thread(target=message_codecs.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert made == [(2, 0)]
-    assert (loaded := frames._loaded[2, 0]) is not None
+    assert (loaded := message_codecs.loaded_codecs[2, 0]) is not None
     assert loaded.response is response_class(2, 0)

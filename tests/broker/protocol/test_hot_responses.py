@@ -17,7 +17,6 @@ from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_messages import writer as our_writer
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import EpochEnd, FetchResponse, PartitionFetchResponse, TopicFetchResponse
-from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.metadata_messages import NodeEndpoint, PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.produce_messages import (
     PartitionProduceResponse,
@@ -26,6 +25,7 @@ from kafkalog_broker.protocol.produce_messages import (
     TopicProduceResponse,
 )
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.protocol.responses import respond
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.transaction_index import AbortedTransaction

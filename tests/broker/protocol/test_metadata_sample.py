@@ -11,9 +11,10 @@ from kio.serial import entity_reader
 
 from kafkalog_broker import api
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_messages import ZERO_ID, NodeEndpoint, PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.protocol.responses import respond
 
 HOST = "vagrant-ubuntu-precise-64"

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol import frames
-from kafkalog_broker.protocol.frames import MAX_ELEMENTS, decode_request
+from kafkalog_broker.protocol import message_codecs
+from kafkalog_broker.protocol.message_codecs import MAX_ELEMENTS
 from kafkalog_broker.protocol.produce_messages import ProduceRequest
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_messages import encode_request, requests_of
 
@@ -110,7 +111,7 @@ def test_request_with_one_batch_is_decoded_as_by_the_general_decoder(
             return str(error)
 
     at_once = outcome()
-    with patch.object(frames, "parse_one_batch", return_value=None):
+    with patch.object(message_codecs, "parse_one_batch", return_value=None):
         assert at_once == outcome()
 
 

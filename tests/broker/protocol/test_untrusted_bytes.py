@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.api_messages import reader, request_class
-from kafkalog_broker.protocol.frames import MAX_ELEMENTS, decode_request
+from kafkalog_broker.protocol.message_codecs import MAX_ELEMENTS
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS, encode, requests_of, served_first
@@ -129,7 +130,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request_decoding import decode_request
 from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...

@@ -10,8 +10,9 @@ import pytest
 
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import encode_response, with_throttle_time
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.response_encoding import encode_response
+from kafkalog_broker.protocol.responses import with_throttle_time
 from kafkalog_broker.quotas.rates import Rate, TokenBucket, Windows
 from tests.broker.quotas.record_throttles import RECORDED
 

@@ -31,10 +31,11 @@ from kafkalog_broker.protocol.api_registry import Api
 from kafkalog_broker.protocol.client_messages import create_topic_request, decode_response
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.fetch_messages import FetchResponse
-from kafkalog_broker.protocol.frames import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
+from kafkalog_broker.protocol.responses import respond, with_throttle_time
 from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.client_requests import frame_of

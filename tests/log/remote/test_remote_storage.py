@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
-from kafkalog_spark.log.remote import remote_storage
+from kafkalog_spark.log.remote import remote_blocks
 from kafkalog_spark.log.remote.folder_store import FolderStore
 from kafkalog_spark.log.remote.remote_index_cache import BoundedDirectory
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
@@ -113,8 +113,8 @@ def test_any_fetched_range_equals_the_file(copied: dict[tuple[str, str], RemoteS
 
 @pytest.mark.parametrize("size", [1000, LARGEST.size], ids=["some", "one"])
 def test_large_chunk_is_decoded_in_parts(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_storage, "_LARGE_CHUNK_SIZE", 500)
-    monkeypatch.setattr(remote_storage, "DECODED_BLOCK", 300)
+    monkeypatch.setattr(remote_blocks, "_LARGE_CHUNK_SIZE", 500)
+    monkeypatch.setattr(remote_blocks, "DECODED_BLOCK", 300)
     monkeypatch.setattr(ChunkCodec, "decode_chunk", None)  # a whole chunk is never decoded
     remote = storage(tmp_path, {**ZSTD, "rsm.config.chunk.size": str(size)})
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
@@ -183,7 +183,7 @@ def test_copied_segment_is_synced_with_all_its_parents(
 ) -> None:
     remote = storage(tmp_path, properties)
     # made by a thread that has not synced their names yet, or by a process that was killed
-    Path(remote._path(SEGMENTS[0], RemoteFile.LOG)).parent.mkdir(parents=True)
+    Path(remote._objects.path(SEGMENTS[0], RemoteFile.LOG)).parent.mkdir(parents=True)
     watch = SyncWatch(monkeypatch)
     remote.mark()  # once more, so that the marker's sync is watched, too
     remote.copy(SEGMENTS[0], data_of(SEGMENTS[0], tmp_path / "log"))

@@ -10,11 +10,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.api.groups.modern_group_heartbeat import (
-    changed_timeout_ms,
-    check_subscribed_topics,
-    heartbeat_response,
-)
+from kafkalog_broker.api.groups.modern_heartbeat_request import changed_timeout_ms, check_subscribed_topics
+from kafkalog_broker.api.groups.modern_heartbeat_response import heartbeat_response
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest

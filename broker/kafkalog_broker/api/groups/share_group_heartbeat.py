@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.api.groups.modern_group_heartbeat import check_subscribed_topics, heartbeat_response
+from kafkalog_broker.api.groups.modern_heartbeat_request import check_subscribed_topics
+from kafkalog_broker.api.groups.modern_heartbeat_response import heartbeat_response
 from kafkalog_broker.api.records.share_acknowledge import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafkalog_broker.admin.streams_internal_topics import create_internal_topics
-from kafkalog_broker.api.groups.modern_group_heartbeat import changed_timeout_ms, check_subscribed_topics
+from kafkalog_broker.api.groups.modern_heartbeat_request import changed_timeout_ms, check_subscribed_topics
 from kafkalog_broker.api.groups.streams_group_structs import TASK_FIELDS, task_fields, topic_names, topology_of_request
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode

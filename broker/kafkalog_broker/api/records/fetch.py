@@ -20,6 +20,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.consumer_quota import limit_bytes, throttle
 from kafkalog_broker.fetching.converting_reader import CONVERTED_BYTES
 from kafkalog_broker.fetching.fetch import FetchResult
+from kafkalog_broker.fetching.fetch_report import report
 from kafkalog_broker.fetching.fetch_request import (
     READ_COMMITTED,
     FetchPartition,
@@ -183,7 +184,7 @@ def _response(result: FetchResult) -> FetchResponse:
     context = result.context
     topics: list[TopicFetchResponse] = []
     partitions: list[PartitionFetchResponse] = []
-    for fetched in context.report(result.fetched.partitions):
+    for fetched in report(context, result.fetched.partitions):
         topic = fetched.request.topic
         if not topics or topics[-1].topic != topic:
             partitions = []

@@ -27,19 +27,15 @@ from kafkalog_broker.groups.classic.consumer_protocol import (
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
-from kafkalog_broker.groups.consumer.consumer_group_members import (
-    ConsumerGroups,
-    put_reconciled_member,
-    put_removal,
-    put_returned_member,
-)
-from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
+from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, put_removal, put_returned_member
+from kafkalog_broker.groups.consumer.consumer_reconciliation import put_reconciled_member
+from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_downgrade import downgrade, is_downgraded_by_replacing
 from kafkalog_broker.groups.consumer.topic_partitions import partitions_by_id, partitions_by_name
 from kafkalog_broker.groups.consumer.topic_regex_resolver import put_regex_change
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, GroupType, MemberState
-from kafkalog_broker.groups.modern.heartbeat import check_capacity
+from kafkalog_broker.groups.modern.heartbeat_checks import check_capacity
 from kafkalog_broker.groups.modern.member_timers import (
     CLASSIC_JOIN_TIMER,
     CLASSIC_SYNC_TIMER,
@@ -47,7 +43,7 @@ from kafkalog_broker.groups.modern.member_timers import (
     schedule_session_timeout,
     timer_key,
 )
-from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
+from kafkalog_broker.groups.modern.target_assignment import TargetAssignment, put_target_assignment
 
 
 def join_consumer_group(
@@ -99,7 +95,10 @@ def join_consumer_group(
     # 3. Compute the target assignment of the group epoch, if it is due and the group is not downgraded.
     target = TargetAssignment(group.assignment_epoch, group.target_of(updated))
     if not is_downgraded:
-        target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
+        target = put_target_assignment(
+            groups, changes, group, epoch, updated, interval_ms=settings.assignment_interval_ms,
+            is_large=is_large_consumer_assignment, assign=assign_consumers,
+        )  # fmt: skip
 
     # 4. Reconcile the member with the target assignment. If the group is downgraded with a stale target assignment, the
     # classic group begins with a rebalance instead.

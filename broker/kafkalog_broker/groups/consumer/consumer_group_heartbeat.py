@@ -11,25 +11,20 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroupState
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_epoch import put_consumer_group_epoch
-from kafkalog_broker.groups.consumer.consumer_group_members import (
-    ConsumerGroups,
-    put_reconciled_member,
-    put_removal,
-    put_returned_member,
-)
-from kafkalog_broker.groups.consumer.consumer_target_assignment import put_consumer_target_assignment
+from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups, put_removal, put_returned_member
+from kafkalog_broker.groups.consumer.consumer_reconciliation import put_reconciled_member
+from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_upgrade import upgrade
 from kafkalog_broker.groups.consumer.topic_regex_resolver import MayDescribe, put_regex_change
 from kafkalog_broker.groups.modern.current_assignment import Reported
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.heartbeat import (
-    HeartbeatResponse,
-    assignment_in_response,
+from kafkalog_broker.groups.modern.heartbeat_checks import (
     check_capacity,
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse, assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
@@ -38,6 +33,7 @@ from kafkalog_broker.groups.modern.modern_group import (
     with_reported_fields,
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
+from kafkalog_broker.groups.modern.target_assignment import put_target_assignment
 
 
 class ConsumerHeartbeatRequest(NamedTuple):
@@ -115,7 +111,10 @@ def consumer_group_heartbeat(
     )
 
     # 3. Compute the target assignment of the group epoch, if it is due.
-    target = put_consumer_target_assignment(groups, changes, group, settings, epoch, updated)
+    target = put_target_assignment(
+        groups, changes, group, epoch, updated, interval_ms=settings.assignment_interval_ms,
+        is_large=is_large_consumer_assignment, assign=assign_consumers,
+    )  # fmt: skip
 
     # 4. Reconcile the member with the target assignment.
     reconciled = put_reconciled_member(

@@ -7,27 +7,23 @@ assignment is written, the previous one stays in force.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
 
-from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignments, GroupSpec
+from kafkalog_broker.groups.assignors.group_spec import Assignments
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, Partitions, RecordKind
-from kafkalog_broker.groups.modern.modern_group import MemberT, ModernGroup
+from kafkalog_broker.groups.modern.modern_group import ModernGroup
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 
 _log = logging.getLogger(__name__)
 
 GroupT = TypeVar("GroupT", bound=ModernGroup[Any])
 
-MEMBER_COST = 10
-"""Cost of assigning partitions to one member, relative to the cost of assigning one partition."""
-MAX_INLINE_COST = 3_000
-"""Largest cost of an assignment that is computed within the request. Larger ones would delay other requests."""
-
-Assign = Callable[[GroupT, Mapping[str, Any]], Assignments]
+IsLarge = Callable[[GroupContext, GroupT, Any], bool]
+"""Whether the assignment of a group with this member, after its request, is computed in a thread."""
+Assign = Callable[[GroupContext, GroupT, Mapping[str, Any]], Assignments]
 """Computes the target assignment of members of a group, by member ID. May be called in a thread, with a snapshot."""
 
 
@@ -53,7 +49,7 @@ def put_target_assignment(
     updated: Any,
     *,
     interval_ms: int,
-    is_large: Callable[[GroupT, Any], bool],
+    is_large: IsLarge[GroupT],
     assign: Assign[GroupT],
 ) -> TargetAssignment:
     """Put the target assignment of a group epoch if it is due, and return the part of one member.
@@ -61,8 +57,8 @@ def put_target_assignment(
     Args:
         updated: This member, after its request. It may be new, or replace a static member.
         interval_ms: Least time between two target assignments.
-        is_large: Whether the assignment is computed in a thread.
-        assign: Computes the assignment.
+        is_large: See `IsLarge`.
+        assign: See `Assign`.
     """
     current = TargetAssignment(group.assignment_epoch, group.target_of(updated))
     if group.assignment_epoch >= epoch:
@@ -70,14 +66,19 @@ def put_target_assignment(
     assigned_at_ms = group.assignment_timestamp_ms
     if assigned_at_ms and interval_ms and groups.context.clock.now_ms() < assigned_at_ms + interval_ms:
         return current._replace(delayed_by="assignment interval")
-    if is_large(group, updated):
+    if is_large(groups.context, group, updated):
         changes.on_commit(lambda: _assign_in_background(groups, group.group_id, assign))
         return current
     _log.info("group %.200r: target assignment for epoch %d", group.group_id, epoch)
-    return TargetAssignment(epoch, put_assignments(groups, changes, group, epoch, updated, assign))
+    return TargetAssignment(epoch, _put_assignments(groups, changes, group, epoch, updated, assign))
 
 
-def put_assignments(
+def cancel_background_assignment(groups: ModernGroups[Any], group_id: str) -> None:
+    """Discard the assignment that a thread computes for a removed group."""
+    groups.executor.cancel(_executor_key(group_id))
+
+
+def _put_assignments(
     groups: ModernGroups[Any], changes: GroupChanges, group: GroupT, epoch: int, updated: Any, assign: Assign[GroupT]
 ) -> Partitions:
     """Compute and put the target assignment of a group epoch, and return the part of the member `updated`."""
@@ -85,7 +86,7 @@ def put_assignments(
     replaced_id = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
     if replaced_id not in (None, updated.member_id):
         members.pop(replaced_id, None)
-    assignments = assign(group, members)
+    assignments = assign(groups.context, group, members)
     for member_id in members:
         partitions = assignments.get(member_id, {})
         before = group.target.get(member_id)
@@ -93,35 +94,6 @@ def put_assignments(
             changes.put_target_assignment(member_id, partitions)
     changes.put_target_assignment_epoch(epoch, groups.context.clock.now_ms())
     return assignments.get(updated.member_id, {})
-
-
-def build_group_spec(
-    context: GroupContext,
-    group: ModernGroup[Any],
-    members: Mapping[str, MemberT],
-    topics_of: Callable[[MemberT], frozenset[str]],
-    partitions_of: Callable[[UUID], Sequence[int]],
-) -> GroupSpec:
-    """Return the input of an assignor for members of a group.
-
-    Args:
-        topics_of: Returns the names of the topics that a member subscribes to.
-        partitions_of: Returns the partitions of a topic that can be assigned.
-    """
-    topic_ids: dict[frozenset[str], list[UUID]] = {}  # by the topic names of each distinct subscription
-    assigned = {}
-    for member_id in sorted(members):
-        member = members[member_id]
-        topics = topics_of(member)
-        if topics not in topic_ids:
-            topic_ids[topics] = context.topic_ids(topics)
-        assigned[member_id] = AssignedMember(topic_ids[topics], group.target_of(member), member.instance_id)
-    return GroupSpec(assigned, len(topic_ids) == 1, partitions_of)
-
-
-def cancel_background_assignment(groups: ModernGroups[Any], group_id: str) -> None:
-    """Discard the assignment that a thread computes for a removed group."""
-    groups.executor.cancel(_executor_key(group_id))
 
 
 def _assign_in_background(groups: ModernGroups[GroupT], group_id: str, assign: Assign[GroupT]) -> None:
@@ -132,7 +104,7 @@ def _assign_in_background(groups: ModernGroups[GroupT], group_id: str, assign: A
 
     def compute() -> GroupChanges:
         changes = GroupChanges(snapshot.group_type, group_id)
-        put_assignments(groups, changes, snapshot, snapshot.epoch, next(iter(snapshot.members.values())), assign)
+        _put_assignments(groups, changes, snapshot, snapshot.epoch, next(iter(snapshot.members.values())), assign)
         return changes
 
     groups.executor.schedule(

@@ -5,25 +5,17 @@ Only partitions whose state is initialized are assigned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
-from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.assignors.group_spec import Assignments
-from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_epoch import put_group_epoch
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.modern.heartbeat import (
-    HeartbeatResponse,
-    assignment_in_response,
-    check_capacity,
-    check_member_epoch,
-    check_not_blank,
-)
+from kafkalog_broker.groups.modern.heartbeat_checks import check_capacity, check_member_epoch, check_not_blank
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse, assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
@@ -31,16 +23,11 @@ from kafkalog_broker.groups.modern.modern_group import (
     ModernMember,
     with_reported_fields,
 )
-from kafkalog_broker.groups.modern.target_assignment import (
-    MAX_INLINE_COST,
-    MEMBER_COST,
-    TargetAssignment,
-    build_group_spec,
-    put_target_assignment,
-)
+from kafkalog_broker.groups.modern.target_assignment import TargetAssignment, put_target_assignment
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_members import put_removal
 from kafkalog_broker.groups.share.share_partition_initialization import ShareGroups, put_initialization
+from kafkalog_broker.groups.share.share_target_assignment import assign_share_members, is_large_share_assignment
 
 ASSIGNOR = "simple"  # name of the only assignor of share groups, for their descriptions
 
@@ -98,8 +85,8 @@ def share_group_heartbeat(groups: ShareGroups, request: ShareHeartbeatRequest) -
     target = put_target_assignment(
         groups, changes, group, epoch, updated,
         interval_ms=settings.assignment_interval_ms,
-        is_large=lambda group, updated: _is_large(context, group, updated),
-        assign=lambda group, members: _assign(context, group, members),
+        is_large=is_large_share_assignment,
+        assign=assign_share_members,
     )  # fmt: skip
 
     # 4. Give the member its target assignment. If the group epoch has risen, the member loses topics that it no longer
@@ -166,18 +153,3 @@ def _leave(groups: ShareGroups, request: ShareHeartbeatRequest) -> GroupResult[H
     changes = GroupChanges(GroupType.SHARE, group.group_id)
     put_removal(groups, changes, group, group.member(request.member_id))
     return changes.result(HeartbeatResponse(request.member_id, request.member_epoch))
-
-
-def _is_large(context: GroupContext, group: ShareGroup, updated: ModernMember) -> bool:
-    topics = group.subscribed_topics_after([], [updated])
-    return context.has_more_partitions(topics, MAX_INLINE_COST - MEMBER_COST * len(group.members))
-
-
-def _assign(context: GroupContext, group: ShareGroup, members: Mapping[str, ModernMember]) -> Assignments:
-    """Compute the target assignment of members. May run in a thread, on a snapshot of the group."""
-
-    def partitions_of(topic_id: UUID) -> Sequence[int]:
-        shared = group.partitions.initialized.get(topic_id)
-        return () if shared is None else shared.partitions
-
-    return assign_simple(build_group_spec(context, group, members, lambda member: member.topics, partitions_of))

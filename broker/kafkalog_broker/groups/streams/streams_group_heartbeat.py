@@ -18,12 +18,12 @@ from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResul
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import Endpoint, GroupType, Partitions, TaskRole
 from kafkalog_broker.groups.modern.group_settings import standby_replicas
-from kafkalog_broker.groups.modern.heartbeat import (
-    assignment_in_response,
+from kafkalog_broker.groups.modern.heartbeat_checks import (
     check_capacity,
     check_not_blank,
     check_reconciling_member_epoch,
 )
+from kafkalog_broker.groups.modern.heartbeat_response import assignment_in_response
 from kafkalog_broker.groups.modern.member_timers import schedule_rebalance_timeout, schedule_session_timeout
 from kafkalog_broker.groups.modern.modern_group import (
     JOIN_GROUP_EPOCH,
@@ -33,14 +33,14 @@ from kafkalog_broker.groups.modern.modern_group import (
 )
 from kafkalog_broker.groups.modern.modern_groups import new_group_replacing_classic
 from kafkalog_broker.groups.streams.configured_topology import ConfiguredTopology, configure_topology
+from kafkalog_broker.groups.streams.initial_rebalance import (
+    put_streams_target_assignment,
+    schedule_initial_rebalance,
+)
 from kafkalog_broker.groups.streams.streams_endpoints import endpoints
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 from kafkalog_broker.groups.streams.streams_group_members import StreamsGroups, put_removal
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
-from kafkalog_broker.groups.streams.streams_target_assignment import (
-    put_streams_target_assignment,
-    schedule_initial_rebalance,
-)
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from kafkalog_broker.groups.modern.group_records import GroupType
 from kafkalog_broker.groups.modern.member_timers import cancel_member_timers
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.modern.target_assignment import cancel_background_assignment
+from kafkalog_broker.groups.streams.initial_rebalance import cancel_initial_rebalance
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
-from kafkalog_broker.groups.streams.streams_target_assignment import cancel_initial_rebalance
 
 StreamsGroups = ModernGroups[StreamsGroup]
 

@@ -15,8 +15,8 @@ from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfig
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager

@@ -14,9 +14,10 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.headers import without_header
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.security.authorizer import admit
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.client_requests import frame_of

@@ -14,8 +14,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request, encode_response
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.protocol.request_decoding import decode_request
+from kafkalog_broker.protocol.response_encoding import encode_response
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.api.helpers.plain_entities import plain, request_entity
 from tests.broker.groups.helpers.virtual_time import RANGE, World

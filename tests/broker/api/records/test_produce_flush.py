@@ -12,7 +12,7 @@ import pytest
 from kafkalog_broker import api
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
-from kafkalog_broker.protocol.frames import decode_request
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.testing_support.client_requests import frame_of
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 PARTITIONS = 4_000

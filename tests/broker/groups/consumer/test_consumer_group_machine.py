@@ -16,7 +16,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import Partitions
-from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse
 from kafkalog_broker.groups.offset_requests import CommitRequest, CommittedPartition
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_broker.storage.topic_registry import TopicRegistry

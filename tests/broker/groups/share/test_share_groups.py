@@ -19,7 +19,7 @@ from kafkalog_broker.groups.assignors.group_spec import AssignedMember, Assignme
 from kafkalog_broker.groups.assignors.simple_assignor import assign_simple
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_records import SharedTopic
-from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
+from kafkalog_broker.groups.modern.heartbeat_response import HeartbeatResponse
 from kafkalog_broker.groups.modern.metadata_hash import group_hash, topic_hash
 from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.groups.share.share_group import ShareGroup

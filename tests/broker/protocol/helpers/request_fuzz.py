@@ -23,8 +23,8 @@ import kio.serial.errors
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_messages import reader, request_class
-from kafkalog_broker.protocol.frames import decode_request
 from kafkalog_broker.protocol.headers import has_tagged_request_header
+from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_spark.format.messages.wire import Malformed
 from tests.broker.protocol.helpers.drawn_messages import REQUEST_VERSIONS
 from tests.broker.protocol.helpers.kio_messages import is_same, kio_request_class

@@ -1,17 +1,14 @@
-"""Checks and fields that the heartbeats of consumer, share and streams groups share."""
+"""Checks and fields of heartbeat requests that consumer, share and streams groups have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_epoch import MAX_SUBSCRIBED_TOPICS
-from kafkalog_broker.groups.modern.heartbeat import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
 
 _MS = timedelta(milliseconds=1)
 _UNCHANGED = -_MS
@@ -38,15 +35,3 @@ def check_subscribed_topics(request: Request, names: Sequence[str]) -> None:
 def changed_timeout_ms(timeout: timedelta) -> int | None:
     """Return a timeout in ms, or None if it is -1 in the request, which means that it has not changed."""
     return None if timeout == _UNCHANGED else timeout // _MS
-
-
-def heartbeat_response(request: Request, result: HeartbeatResponse) -> Any:
-    """Return the response of a consumer or share group's heartbeat."""
-    assignment = None
-    if result.assignment is not None:
-        topics = [{"topic_id": topic_id, "partitions": indexes} for topic_id, indexes in result.assignment.items()]
-        assignment = {"topic_partitions": topics}
-    return respond(
-        request, member_id=result.member_id, member_epoch=result.member_epoch,
-        heartbeat_interval=result.interval_ms, assignment=assignment,
-    )  # fmt: skip

@@ -1,28 +1,13 @@
-"""Checks of heartbeats, and response values, for consumer, share and streams groups."""
+"""Checks of the heartbeats of consumer, share and streams groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.current_assignment import Reported
-from kafkalog_broker.groups.modern.group_records import GroupType, Partitions
+from kafkalog_broker.groups.modern.group_records import GroupType
 from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernMember, ReconcilingMember
-
-
-class HeartbeatResponse(NamedTuple):
-    """Response to a heartbeat of a consumer or share group.
-
-    Attributes:
-        interval_ms: Time until the next heartbeat.
-        assignment: None if it has not changed.
-    """
-
-    member_id: str = ""
-    member_epoch: int = 0
-    interval_ms: int = 0
-    assignment: Partitions | None = None
 
 
 def check_not_blank(**fields: str | None) -> None:
@@ -77,7 +62,3 @@ def check_reconciling_member_epoch(
         partition in member.assigned.get(key, ()) for key, partitions in reported.items() for partition in partitions
     )
     check_member_epoch(group_type, member, epoch, accepts_previous=owns_only_assigned)
-
-
-def assignment_in_response(assigned: Mapping[Any, Iterable[int]]) -> Partitions:
-    return {key: tuple(partitions) for key, partitions in assigned.items()}
