@@ -18,7 +18,7 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import roots
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
-from kafkalog_spark.log.read.partition_log import LISTINGS, NO_HINTS, OpenHints, PartitionLocation
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, NO_HINTS, OpenHints, PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
@@ -175,7 +175,7 @@ class LiveLogs:
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
         """Find the end of the log. If the log seems damaged and has changed meanwhile, search again."""
         log = live.log
-        for attempt in range(LISTINGS):
+        for attempt in range(MAX_LISTINGS):
             path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
             if live.segment.path != path:
                 live.segment = Watch(path)
@@ -193,7 +193,7 @@ class LiveLogs:
                 continue
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
-                if attempt == LISTINGS - 1 or not _has_changed(live):
+                if attempt == MAX_LISTINGS - 1 or not _has_changed(live):
                     live.segment.forget()  # so that the next look finds the same damage
                     raise
                 continue

@@ -18,7 +18,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_next_batch
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 
@@ -167,7 +167,7 @@ def _walk(
                 position = 0
                 while error is not None:
                     tries = tries + 1 if reached <= offset else 0
-                    if tries < LISTINGS and log.has_changed(file):
+                    if tries < MAX_LISTINGS and log.has_changed(file):
                         break
                     if not file.pass_over_damage:
                         raise error

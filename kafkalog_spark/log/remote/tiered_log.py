@@ -23,7 +23,7 @@ from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
-    LISTINGS,
+    MAX_LISTINGS,
     NO_HINTS,
     IndexedAborts,
     IndexedRun,
@@ -256,7 +256,7 @@ class TieredLog(PartitionLog):
 
     def prefetch_segments(self, start: int, end: int) -> None:
         """Fetch the metadata of the remote segments of [start, end) with concurrent requests."""
-        for _ in range(LISTINGS):
+        for _ in range(MAX_LISTINGS):
             pending = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
             try:
                 self.finder.fetch_metadata(list(pending.values()))  # cached for `_remote_segment`

@@ -29,7 +29,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_search import find_next_batch
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_scan import report_loss, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
@@ -112,7 +112,7 @@ def scan_with_damage(
                 tries += 1
                 log.refresh_after_replacement(file, gone, tries)
                 continue
-            if judged.stretches and tries < LISTINGS and log.has_changed(file):
+            if judged.stretches and tries < MAX_LISTINGS and log.has_changed(file):
                 tries += 1
                 continue
             statistics.segments += 1
