@@ -48,8 +48,8 @@ class SegmentCheck:
         batches: State of the checks that continue from the previous segment.
         transactions: Transactions of the log so far.
         findings: Gets the faults.
-        records: Also decode the records.
-        closed: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
+        decode_records: Also decode the records.
+        was_closed_cleanly: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
         recovery_point: Offset up to which the log was flushed; None if unknown.
         on_window: Called with each window of good batches; yields further faults.
         on_bytes: Called with the number of bytes that were checked since the last call.
@@ -59,8 +59,8 @@ class SegmentCheck:
     batches: BatchCheck
     transactions: TransactionCheck
     findings: Findings
-    records: bool
-    closed: bool
+    decode_records: bool
+    was_closed_cleanly: bool
     recovery_point: int | None
     on_window: Callable[[Window, BatchCheck], Iterable[Fault]]
     on_bytes: Callable[[int], None]
@@ -78,10 +78,10 @@ class SegmentCheck:
         """
         file, result = self.file, SegmentResult(self.file.base_offset)
         self._result = result
-        self._record_check = RecordCheck() if self.records else None
+        self._record_check = RecordCheck() if self.decode_records else None
         transaction_path, had_gaps = self._path(file.files.transaction_index), self.batches.has_gaps
         self.transactions.begin_segment(self.findings.read(transaction_path, file.aborted) or [])
-        may_be_written = file.is_last and not self.closed
+        may_be_written = file.is_last and not self.was_closed_cleanly
         if file.excess:
             self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
         # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
@@ -151,7 +151,7 @@ class SegmentCheck:
     def _is_torn_tail(self, error: KafkalogError) -> bool:
         """Report the error of the bad batch, and return True if it is the torn tail of an interrupted write."""
         file, result = self.file, self._result
-        if not file.is_last or self.closed:
+        if not file.is_last or self.was_closed_cleanly:
             self.findings.add_unreadable(error.at(offset=result.next_offset), file.path)
             return False
         try:
@@ -178,4 +178,4 @@ class SegmentCheck:
         return self.file.path if name is None else os.path.join(self.file.directory, name)
 
     def _add_error_if_closed(self, path: str, fault: Fault) -> None:
-        self.findings.add(Severity.ERROR if self.closed else Severity.NOTE, path, fault)
+        self.findings.add(Severity.ERROR if self.was_closed_cleanly else Severity.NOTE, path, fault)
