@@ -34,10 +34,8 @@ def _fault_of_name(name: str) -> tuple[Severity, str] | None:
             return Severity.ERROR, "compressed segment file, which readers skip: decompress it"
         return Severity.NOTE, leftover if name in UNFINISHED else "not a file of a partition"
     if file.transient_suffix == names.DELETED_SUFFIX:
-        return (
-            Severity.NOTE,
-            "file of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start",
-        )
+        text = "file of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
+        return Severity.NOTE, text
     if file.transient_suffix is not None or file.suffix == names.LOG_SUFFIX:
         return Severity.NOTE, leftover
     if file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
