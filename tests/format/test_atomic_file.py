@@ -149,3 +149,17 @@ def test_copy_that_cannot_be_written_is_logged(tmp_path, caplog):
     replace_files([missing, written], b"new")
     assert written.read_bytes() == b"new"
     assert f"{missing}: this copy cannot be written: No such file or directory" in caplog.text
+
+
+def test_private_file_is_never_readable_by_others(tmp_path, monkeypatch):
+    modes, real = [], os.open
+
+    def watched_open(path, flags, mode=0o777, **options):
+        if flags & os.O_CREAT:
+            modes.append(mode)
+        return real(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", watched_open)
+    replace_file(tmp_path / "passwords", b"secret", private=True)
+    assert modes == [0o600]
+    assert (tmp_path / "passwords").stat().st_mode & 0o777 == 0o600

@@ -121,39 +121,48 @@ class PartitionCheck:
         """Check the segments in order, each with the state of the previous one's batches."""
         log, result = self.log, self._result
         batches = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
-        for index, segment_files in enumerate(log.segments):
-            next_base_offset = log.next_base_offset(index)
-            batches = replace(batches, base_offset=segment_files.base_offset, next_base_offset=next_base_offset)
-            try:
-                with log.open_segment(index) as file:
-                    segment_result = SegmentCheck(
-                        file,
-                        batches,
-                        self._transactions,
-                        self.findings,
-                        decode_records=self.decode_records,
-                        was_closed_cleanly=self.was_closed_cleanly,
-                        recovery_point=log.recovery_point,
-                        on_window=self._on_window,
-                        on_bytes=self.on_bytes,
-                    ).run()
-            except FileNotFoundError:
-                log.refresh()
-                if log.is_deleted:
-                    result.is_deleted = True
+        for segment_files in list(log.segments):
+            # A refresh below lists the directory again: the segment may have another index then, or be gone.
+            index = log.segment_index(segment_files.base_offset)
+            is_listed = index < len(log.segments) and log.segments[index].base_offset == segment_files.base_offset
+            segment_result = None
+            if is_listed:
+                next_base_offset = log.next_base_offset(index)
+                batches = replace(batches, base_offset=segment_files.base_offset, next_base_offset=next_base_offset)
+                try:
+                    segment_result = self._check_segment(index, batches)
+                except FileNotFoundError:
+                    log.refresh()
+                    if log.is_deleted:
+                        result.is_deleted = True
+                        return
+                    if segment_files.log in log.names:
+                        fault = Fault("listed in its directory, but does not exist when it is opened")
+                        self.findings.add(Severity.ERROR, self._path(segment_files.log), fault)
+                except KafkalogError as error:  # I/O error
+                    self.findings.add_unreadable(error, self._path(segment_files.log))
+                    result.is_damaged = True
                     return
+            if segment_result is None:
                 # Retention or the cleaner removed the segment. The following segments are still checked, but no longer
                 # compared with the earlier ones.
                 result.is_damaged = batches.has_gaps = True
-                if segment_files.log in log.names:
-                    fault = Fault("listed in its directory, but does not exist when it is opened")
-                    self.findings.add(Severity.ERROR, self._path(segment_files.log), fault)
                 segment_result = SegmentResult(segment_files.base_offset)
-            except KafkalogError as error:  # I/O error
-                self.findings.add_unreadable(error, self._path(segment_files.log))
-                result.is_damaged = True
-                return
             result.add(segment_result)
+
+    def _check_segment(self, index: int, batches: BatchCheck) -> SegmentResult:
+        with self.log.open_segment(index) as file:
+            return SegmentCheck(
+                file,
+                batches,
+                self._transactions,
+                self.findings,
+                decode_records=self.decode_records,
+                was_closed_cleanly=self.was_closed_cleanly,
+                recovery_point=self.log.recovery_point,
+                on_window=self._on_window,
+                on_bytes=self.on_bytes,
+            ).run()
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         """Yield the faults that depend on more than one segment: those of producers and leader epochs."""

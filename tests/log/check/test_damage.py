@@ -16,11 +16,15 @@ from kafkalog_spark.format.checkpoint import (
     write_leader_epochs,
     write_offset_checkpoint,
 )
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
-from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE
+from kafkalog_spark.log.check import partition_check
+from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE, Findings
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
+from kafkalog_spark.log.check.partition_names import check_names
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
 from tests.log.helpers.damaged_log import NAME, log_path, records, write_segments
 
@@ -429,3 +433,29 @@ def test_check_of_a_partition_that_is_deleted_meanwhile_finds_nothing(
     monkeypatch.setattr(PartitionCheck, "run", delete)
     result = check_log_dirs([tmp_path])
     assert (result.findings.kept, result.partitions) == ([], {})
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_check_of_a_partition_whose_oldest_segments_are_removed_meanwhile_checks_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    directory = write_segments(tmp_path, {base: batch(base, records(base)) for base in (0, 10, 20, 30)})
+    if damaged:
+        patch(log_path(directory, 20), 70, b"\xff")
+
+    def remove_two(log: PartitionLog, findings: Findings) -> None:
+        check_names(log, findings)
+        for base in (0, 10):
+            log_path(directory, base).unlink()
+
+    def check() -> tuple[list[str], int]:
+        result = check_log_dirs([tmp_path])
+        findings = [str(finding) for finding in result.findings.kept]
+        return [text for text in findings if segment_name(20) in text or segment_name(30) in text], sum(
+            partition.records for partition in result.partitions.values()
+        )
+
+    findings, count = check()
+    assert any(f"{segment_name(20)}.log at byte 0" in text and "CRC" in text for text in findings) == damaged
+    monkeypatch.setattr(partition_check, "check_names", remove_two)
+    assert check() == (findings, count - 10)

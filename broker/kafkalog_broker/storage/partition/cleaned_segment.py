@@ -192,7 +192,10 @@ def publish(pieces: Sequence[CleanedSegment]) -> None:
 
 
 def withdraw(pieces: Sequence[CleanedSegment]) -> None:
-    """Undo `publish`, so that no later start completes the replacement, and remove the files."""
+    """Undo `publish`, so that no later start completes the replacement, and remove the files.
+
+    Only while all replaced segments have their plain names.
+    """
     with contextlib.suppress(OSError):  # the partition's directory may be gone
         pieces[0].to_cleaned()
         fsync_directory(pieces[0].directory)
