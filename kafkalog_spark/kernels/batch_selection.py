@@ -1,4 +1,4 @@
-"""Selection of batches from a header table: check their order, drop batches without requested records, and choose how
+"""Selects batches from a header table: check their order, drop batches without requested records, and choose how
 the others are decoded.
 
 One kernel applies all rules in one pass. In numpy, each rule would cost a pass with a temporary array.

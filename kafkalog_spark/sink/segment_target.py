@@ -78,7 +78,7 @@ class SegmentTarget(ABC):
         if name in (META_PROPERTIES_FILE, names.LOCK_FILE) or name.startswith(_FILES_OF_SINK):
             return True
         # On a disk a name like broker-0 does not decide: it may be a log directory, and this one its parent.
-        return self.directory.store.remote and names.parse_partition_dir(name) is not None
+        return self.directory.store.is_remote and names.parse_partition_dir(name) is not None
 
     def locked(self) -> AbstractContextManager[None]:
         """Return a context that holds the locks of the directory. A bucket has no locks.

@@ -149,7 +149,7 @@ class LiveLogs:
             try:
                 listed = not live.directory.changed(now)
                 # In an object store a change of the segment shows in the listing.
-                if listed and (location.store.remote or not live.segment.changed(now)):
+                if listed and (location.store.is_remote or not live.segment.changed(now)):
                     live.log_start = max(live.log_start, log_starts.get((location.topic, location.partition), 0))
                     return live
             except OSError:
@@ -180,7 +180,7 @@ class LiveLogs:
             if live.segment.path != path:
                 live.segment = Watch(path)
             try:
-                if not log.store.remote:
+                if not log.store.is_remote:
                     live.segment.changed(now)
                 live.log_end = log.log_end
                 live.readers_end = live.log_end.offset
@@ -213,7 +213,7 @@ class LiveLogs:
 def _has_changed(live: LiveLog) -> bool:
     """List the log again, and return True if it has changed since its end was searched."""
     try:
-        changed = not live.log.store.remote and live.segment.changed(time.monotonic_ns())
+        changed = not live.log.store.is_remote and live.segment.changed(time.monotonic_ns())
     except OSError:
         changed = True
     before = live.log.segments

@@ -42,7 +42,7 @@ def test_commit_appends_the_records_of_all_tasks_in_order(place: Place, tmp_path
     assert place.texts()[-1] == "next"
     assert [row["offset"] for row in place.rows()] == list(range(10))
     place.check(tmp_path)
-    checked = check_log_dirs([place.root], records=True, storage=place.bucket().store.options)
+    checked = check_log_dirs([place.root], decode_records=True, storage=place.bucket().store.options)
     assert (checked.findings.errors, len(checked.partitions)) == (0, 1), "what the sink keeps is in nobody's way"
 
 

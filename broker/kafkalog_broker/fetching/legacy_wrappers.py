@@ -63,7 +63,7 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
     if kind is PayloadKind.MESSAGES:
         from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
-        scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
+        scratch = Scratch(_SCRATCH_BYTES, expected_size=MAX_DECOMPRESSED)
         opened = open_wrapper(
             compressed, 1, attributes, int(batch[HeaderColumn.LAST_OFFSET]), scratch, MAX_DECOMPRESSED
         )

@@ -13,7 +13,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class BatchCheck:
     leader_epoch: int = layout.NO_LEADER_EPOCH
     has_gaps: bool = False
 
-    def take(self, table: Table) -> Iterator[Fault]:
+    def take(self, table: HeaderTable) -> Iterator[Fault]:
         """Yield the faults of the next batches. `table` has at least one row."""
         base, last, count = (
             table[:, HeaderColumn.BASE_OFFSET],
@@ -92,7 +92,7 @@ class EpochCheck:
                     got=f"epoch {after.epoch}, offset {after.start_offset}",
                 )
 
-    def take(self, table: Table) -> Iterator[Fault]:
+    def take(self, table: HeaderTable) -> Iterator[Fault]:
         """Yield a fault for each batch whose leader epoch differs from the checkpoint's at its base offset."""
         epochs, base = table[:, HeaderColumn.LEADER_EPOCH], table[:, HeaderColumn.BASE_OFFSET]
         starts = np.array([entry.start_offset for entry in self.entries], np.int64)
@@ -113,5 +113,5 @@ def _rows_of(is_wrong: npt.NDArray[np.bool_]) -> list[int]:
     return rows
 
 
-def _batch_fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
+def _batch_fault(table: HeaderTable, row: int, what: str, expected: str, got: str) -> Fault:
     return Fault(what, int(table[row, HeaderColumn.POSITION]), int(table[row, HeaderColumn.BASE_OFFSET]), expected, got)

@@ -166,7 +166,7 @@ class PartitionCheck:
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         """Yield the faults that depend on more than one segment: those of producers and leader epochs."""
-        yield from self._producers.take(window.table, has_gaps=batches.has_gaps)
+        yield from self._producers.check_batches(window.table, has_gaps=batches.has_gaps)
         if self._epochs.entries:
             self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(window.table))
 

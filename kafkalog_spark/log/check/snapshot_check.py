@@ -10,7 +10,7 @@ from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.finding import Fault, Findings
 from kafkalog_spark.log.check.producer_check import ProducerCheck
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class ProducerSnapshot(NamedTuple):
@@ -37,7 +37,7 @@ class SnapshotCheck:
     findings: Findings
     has_gaps: bool = False
 
-    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+    def check_batches(self, table: HeaderTable, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield the faults of the next batches; report those of the snapshots that end among them."""
         self.has_gaps = has_gaps
         checked = 0
@@ -46,11 +46,11 @@ class SnapshotCheck:
             if below_snapshot == len(table):
                 break  # later batches may be below its offset, too
             if below_snapshot > checked:
-                yield from self.producers.take(table[checked:below_snapshot], has_gaps=has_gaps)
+                yield from self.producers.check_batches(table[checked:below_snapshot], has_gaps=has_gaps)
                 checked = below_snapshot
             self._compare(self.snapshots.pop(0))
         if checked < len(table):
-            yield from self.producers.take(table[checked:], has_gaps=has_gaps)
+            yield from self.producers.check_batches(table[checked:], has_gaps=has_gaps)
 
     def finish(self, log_end_offset: int) -> list[ProducerSnapshot]:
         """Compare the remaining snapshots, after the last batch.
@@ -63,4 +63,6 @@ class SnapshotCheck:
         return self.snapshots
 
     def _compare(self, snapshot: ProducerSnapshot) -> None:
-        self.findings.add_errors(snapshot.path, self.producers.compare(snapshot.entries, has_gaps=self.has_gaps))
+        self.findings.add_errors(
+            snapshot.path, self.producers.compare_snapshot(snapshot.entries, has_gaps=self.has_gaps)
+        )

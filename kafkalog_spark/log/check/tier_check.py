@@ -1,4 +1,4 @@
-"""Check of a partition's remote segments: each segment by itself, and that all of them form one log."""
+"""Checks a partition's remote segments: each segment by itself, and that all of them form one log."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObje
 
 @dataclass(slots=True)
 class TierCheck:
-    """Check of a partition's remote segments.
+    """Checks a partition's remote segments.
 
     Attributes:
-        location: Where the partition lies. Its log directory, if any, is checked separately.
+        location: Location of the partition. Its log directory, if any, is checked separately.
         findings: Gets the faults.
         on_bytes: Called with the number of bytes that were checked since the last call.
-        records: Also decode the records.
+        decode_records: Also decode the records.
         result: Totals, to which those of the remote segments are added.
     """
 
     location: TieredLocation
     findings: Findings
     on_bytes: Callable[[int], None]
-    records: bool = False
+    decode_records: bool = False
     result: PartitionResult = field(default_factory=PartitionResult)
 
     def run(self) -> PartitionResult:
-        """Check the remote segments. Those that are deleted meanwhile are not reported."""
+        """Check the remote segments. Segments that are deleted during the check are not reported."""
         stored = [segment for remote_dir in self.location.remote for segment in self._complete_segments(remote_dir)]
         stored.sort(
             key=lambda item: (item.segment.partition.topic_id, item.segment.start_offset, item.segment.end_offset)
@@ -65,7 +65,7 @@ class TierCheck:
             ):
                 open_before = previous.open_after
             check = RemoteSegmentCheck(
-                item, self.location.options.keys, self.findings, open_before, self.records, self.on_bytes
+                item, self.location.options.keys, self.findings, open_before, self.decode_records, self.on_bytes
             )
             result = check.run()
             self.result.segments += 1

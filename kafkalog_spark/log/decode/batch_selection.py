@@ -1,4 +1,4 @@
-"""Selection of the batches of a header table that can hold wanted records."""
+"""Selects the batches of a header table that can contain requested records."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class BatchSelection:
         selection = np.empty((len(SelectionRow), count), np.int64)
         units = np.empty((count, len(UnitColumn)), np.int64)
         headers_suffice = rows.header_columns_only and not request.wanted
-        kept = select_batches(
+        kept_batches = select_batches(
             table, excluded, rows.limits, int(request.control_records), int(headers_suffice), int(rows.uses_timestamps),
             request.max_decompressed // layout.MIN_RECORD_SIZE, selection, units,
         )  # fmt: skip
-        rows_in_table, kinds, starts, ends = selection[:, :kept]
-        return cls(table, rows_in_table, kinds, starts, ends, units[:kept])
+        rows_in_table, kinds, starts, ends = selection[:, :kept_batches]
+        return cls(table, rows_in_table, kinds, starts, ends, units[:kept_batches])
 
     def __len__(self) -> int:
         return len(self.rows)

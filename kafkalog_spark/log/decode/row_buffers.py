@@ -114,9 +114,9 @@ class RowBuffers:
         for column, size in self._sizes.items():
             limits[column] = size
         self.cursor[: Cursor.UNIT] = 0
-        wanted = limits.tobytes()
+        requested = limits.tobytes()
         for at, (kind, rows_set) in enumerate(self._spare):
-            if kind == wanted and _unused(rows_set):
+            if kind == requested and _unused(rows_set):
                 del self._spare[at]
                 break
         else:
@@ -124,7 +124,7 @@ class RowBuffers:
         for name in ("key_valid", "value_valid", "header_lists_valid", "header_value_valid"):
             getattr(rows_set, name).fill(0)
         self.rows = rows_set
-        self._kind = wanted
+        self._kind = requested
         self._is_taken = False
 
     def grow(self, status: int) -> None:

@@ -1,4 +1,4 @@
-"""Decoding of selected batches in runs: consecutive batches of the same BatchKind are decoded by one kernel call."""
+"""Decodes selected batches in runs: one kernel call decodes consecutive batches of the same BatchKind."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Location of a partition, and its log: the listed segments, the log start offset and the log end offset.
 
-A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted meanwhile raises
+A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted since raises
 FileNotFoundError; the caller then refreshes the log, and resumes at the offset that it had reached. If the whole
-partition was deleted meanwhile, the refreshed log has no segments.
+partition was deleted since, the refreshed log has no segments.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class PartitionLog:
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
-    def still_holds(self, end: LogEnd) -> bool:
+    def is_end_unchanged(self, end: LogEnd) -> bool:
         """Return True if the batch before an earlier end is unchanged. Then nothing before it was truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
@@ -383,11 +383,11 @@ class PartitionLog:
             ) from gone
         self.refresh()
 
-    def has_changed(self, file: SegmentFile) -> bool:
-        """List again, and return True if `file` or the next segment has changed since `file` was opened.
+    def refresh_and_compare(self, file: SegmentFile) -> bool:
+        """Refresh the listing, and return True if `file` or the next segment has changed since `file` was opened.
 
-        A segment may look damaged because a recovering broker truncated it meanwhile, or the cleaner merged it with
-        others.
+        A segment may look damaged because a recovering broker truncated it during the read, or because the cleaner
+        merged it with others.
         """
         changed = file.has_changed()
         self.refresh()

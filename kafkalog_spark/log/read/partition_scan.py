@@ -123,7 +123,7 @@ class _PartitionScan:
                 state = ScanState(0, self.offset)
                 must_rescan = yield from self._read_segment(file, state, position_hint)
             position_hint = None
-            if state.done:
+            if state.is_done:
                 return
             self.offset = max(self.offset, state.next_offset)
             if must_rescan:
@@ -152,7 +152,7 @@ class _PartitionScan:
         try:
             state.position, state.next_offset = _scan_start(file, self.offset, self.request, hint)
             if state.next_offset >= self.end:  # by the time index, all wanted records are at or after `end`
-                state.done = True
+                state.is_done = True
                 return False
             file.expect(state.position, self.end)
             return (yield from self._scan_despite_damage(file, state))
@@ -175,7 +175,7 @@ class _PartitionScan:
                 return False
             self._count_read(state)
             may_have_changed = state.stopped_by is not None and self.fruitless_reads < MAX_LISTINGS
-            if may_have_changed and self.log.has_changed(file):  # this refreshes the log
+            if may_have_changed and self.log.refresh_and_compare(file):
                 return True
             if not self.request.drop_malformed:
                 raise error

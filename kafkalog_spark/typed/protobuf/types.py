@@ -1,4 +1,4 @@
-"""Conversion of Protobuf fields to Arrow types, with the result of Spark's `protobuf.utils.SchemaConverters`."""
+"""Converts Protobuf fields to Arrow types, with the result of Spark's `protobuf.utils.SchemaConverters`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def scalar(field: Any, read_options: ProtobufReadOptions) -> tuple[pa.DataType, 
 
 
 class _Converter:
-    """Conversion of one message. The result is None for a field that Spark leaves out.
+    """Converts one message. The result is None for a field that Spark leaves out.
 
     The parameter `depths` is the number of enclosing messages by full name.
     """

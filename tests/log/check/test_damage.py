@@ -394,7 +394,7 @@ def test_findings_of_one_file_are_limited_and_the_rest_counted(golden_copy: Call
 
 def test_killed_directory_is_an_error_only_with_closed(golden_crashed: Path) -> None:
     assert check_log_dirs([golden_crashed]).findings.errors == 0
-    lines = [str(finding) for finding in check_log_dirs([golden_crashed], closed=True).findings.kept]
+    lines = [str(finding) for finding in check_log_dirs([golden_crashed], was_closed_cleanly=True).findings.kept]
     assert any("zeros after the last entry" in line for line in lines)
     assert any("after a clean stop" in line for line in lines)
 

@@ -32,7 +32,7 @@ def told(*roots: Path, tier: TierOptions = WITH_KEY) -> list[str]:
 @pytest.mark.parametrize("with_local", [False, True])
 def test_golden_tiers_have_no_error(cluster: GoldenCluster, with_local: bool) -> None:
     roots = [cluster.data, cluster.remote] if with_local else [cluster.remote]
-    result = check_log_dirs(roots, records=True)
+    result = check_log_dirs(roots, decode_records=True)
     assert result.findings.errors == 0
     assert sum(of.segments for of in result.partitions.values()) >= len(readable(cluster))
     assert sum(of.records for of in result.partitions.values()) > 0

@@ -137,7 +137,9 @@ def test_timestamp_range_requests_manifests_and_only_matching_segments(
 
 
 def test_check_reads_tiers_in_buckets(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
-    result = check_log_dirs([tier(AivenMode.ZSTD_ENCRYPTED)], StorageOptions.of(s3_options(s3)), WITH_KEY, records=True)
+    result = check_log_dirs(
+        [tier(AivenMode.ZSTD_ENCRYPTED)], StorageOptions.of(s3_options(s3)), WITH_KEY, decode_records=True
+    )
     assert result.findings.errors == 0
     assert sum(of.segments for of in result.partitions.values()) == len(readable(CLEAN))
 

@@ -206,7 +206,7 @@ def aborted_by_index(walk: LineageMerge, piece: LogPiece, upper: int) -> list[Ab
     for base_offset, data in indexes:
         search = collect_aborted(parse_transaction_index(data, base_offset), piece.start, upper)
         found += search.transactions
-        if search.complete:
+        if search.is_complete:
             break
     return found
 

@@ -118,7 +118,7 @@ class LocalLog:
         """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
+        due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, are_indexes_full=writer.are_indexes_full)
         # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
         return due and batch.base_offset > segment.base_offset
 
@@ -134,7 +134,7 @@ class LocalLog:
             batch = window.header(row)
             if row and (
                 size + batch.size - writer.size > room
-                or self._is_due(batch, now_ms, size, first_timestamp, indexes_full=False)
+                or self._is_due(batch, now_ms, size, first_timestamp, are_indexes_full=False)
             ):
                 return row
             size += batch.size
@@ -143,7 +143,7 @@ class LocalLog:
         return len(window.table)
 
     def _is_due(
-        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, indexes_full: bool
+        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, are_indexes_full: bool
     ) -> bool:
         segment, config = self.segments[-1], self.config
         return should_roll(
@@ -152,7 +152,7 @@ class LocalLog:
             size=size,
             first_timestamp=first_timestamp,
             age_ms=now_ms - segment.created_ms,
-            indexes_full=indexes_full,
+            are_indexes_full=are_indexes_full,
             segment_bytes=config.segment_bytes,
             segment_ms=config.max_segment_ms - segment.jitter_ms,
         )

@@ -222,7 +222,7 @@ class _Loader:
             later = self._bases[slot + 1 :]
             segment = recover_segment(
                 self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
-                find_bad=first_bad_marker, before_truncation=partial(self._remove_later_segments, later),
+                find_bad_batch=first_bad_marker, before_truncation=partial(self._remove_later_segments, later),
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
