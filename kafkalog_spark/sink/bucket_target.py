@@ -25,7 +25,8 @@ from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
 from kafkalog_spark.log.write.segment_restamping import PieceStamper
-from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
+from kafkalog_spark.sink.bucket_commit_log import RETENTION_SECONDS
+from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.bucket_stage import STAGED, BucketStage
 from kafkalog_spark.sink.commit_plan import PartitionEnd, partition_end
 from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment
@@ -61,18 +62,18 @@ class BucketTarget(SegmentTarget):
         return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.below(f"{STAGED}/{job}")]
 
     def sweep(self, job: str) -> None:
-        """Remove the job's objects, and those of jobs whose newest object is older than KEPT_SECONDS."""
+        """Remove the job's objects, and those of jobs whose newest object is older than RETENTION_SECONDS."""
         staged = self.directory.below(STAGED)
         now = max((item.modified_s for item in staged), default=0.0)
         newest: dict[str, float] = {}
         for item in staged:
             owner = item.name.partition("/")[0]
             newest[owner] = max(newest.get(owner, 0.0), item.modified_s)
-        ended = {owner for owner, at in newest.items() if owner == job or now - at > KEPT_SECONDS}
+        ended = {owner for owner, at in newest.items() if owner == job or now - at > RETENTION_SECONDS}
         self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in ended])
 
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        listing = self.directory.files_in()
+        listing = self.directory.list_directory()
         directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
         return [directory for directory in directories if directory is not None]
 
@@ -158,7 +159,7 @@ class BucketTarget(SegmentTarget):
                     topic_id = metadata.parse_partition_metadata(self.directory.read(name, _METADATA_BYTES))
 
     def publish_segment(self, segment: PlannedSegment) -> None:
-        if segment.size > self.directory.whole_bytes and not segment.replaces_empty:
+        if segment.size > self.directory.max_single_put_bytes and not segment.replaces_empty:
             self._upload_segment(segment)
             return
         stamper = PieceStamper(segment.base_offset, segment.leader_epoch)

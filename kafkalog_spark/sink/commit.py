@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BYTES = 8 << 20
 """Partitions whose segments are at most this large are published in parallel, others one after the other. So the driver
-holds at most SegmentTarget.parallel times _SMALL_BYTES, or twice BucketDirectory.whole_bytes."""
+holds at most SegmentTarget.parallel times _SMALL_BYTES, or twice BucketDirectory.max_single_put_bytes."""
 
 
 @dataclass(frozen=True)

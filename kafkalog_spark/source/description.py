@@ -58,7 +58,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:
-        raise OptionError(f"describe() covers records, not the table '{parsed.table.table}'")
+        raise OptionError(f"describe() covers records, not the table '{parsed.table.table_name}'")
     return Description(plan_ranges(parsed, open_log_dirs(parsed), RowFilter()), parsed.tail)
 
 

@@ -74,7 +74,7 @@ def parse_read_options(
             raise OptionError(why)
     table = _table_query(given, of_topics=subscription.is_given, streaming=streaming)
     if table is not None and formats:
-        raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table}'")
+        raise OptionError(f"option '{next(iter(formats))}.format' applies to records, not to the table '{table.table_name}'")
     paths = given["path"] or given["paths"]
     if paths is None:
         raise OptionError("no log directory is given", hint=_NO_DIRECTORY_HINT if given.names else _NO_OPTIONS_HINT)

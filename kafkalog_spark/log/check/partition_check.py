@@ -168,7 +168,7 @@ class PartitionCheck:
         """Yield the faults that depend on more than one segment: those of producers and leader epochs."""
         yield from self._producers.check_batches(window.table, has_gaps=batches.has_gaps)
         if self._epochs.entries:
-            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(window.table))
+            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_batches(window.table))
 
     def _check_ends(self) -> None:
         """Report files with offsets past the log end offset, unless damage leaves the log end offset unknown."""

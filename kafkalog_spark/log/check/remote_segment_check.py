@@ -154,7 +154,7 @@ class RemoteSegmentCheck:
         )
         self._largest = max(self._largest, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
         if self._epochs.entries:
-            yield from self._epochs.take(table)
+            yield from self._epochs.check_batches(table)
 
     def _add(self, faults: Iterator[Fault]) -> None:
         self.findings.add_errors(self.stored.log_path, faults)

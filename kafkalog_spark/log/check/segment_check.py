@@ -138,7 +138,7 @@ class SegmentCheck:
         file, table, result = self.file, window.table, self._result
         offset_path = self._path(file.files.offset_index)
         previous = self.batches.last_offset
-        self.findings.add_errors(file.path, self.batches.take(table))
+        self.findings.add_errors(file.path, self.batches.check_batches(table))
         self.findings.add_errors(offset_path, self._offsets.check_entries(table, previous, begin))
         if not result.is_damaged:  # a damaged batch may have had the largest timestamp
             self.findings.add_errors(self._path(file.files.time_index), self._times.check_entries(table))

@@ -16,7 +16,7 @@ from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
+from kafkalog_spark.log.tiered.lineage_merge import SkipReason
 from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
 
 
@@ -130,7 +130,7 @@ class TierCheck:
             fault = Fault(f"no segment has offsets {hole.start} to {hole.until - 1}", offset=hole.start)
             self.findings.add(Severity.ERROR, directory, fault)
         for excluded in merge.excluded:
-            if excluded.reason in (RedundancyReason.LOCAL, RedundancyReason.BELOW_LOG_START):
+            if excluded.reason in (SkipReason.LOCAL, SkipReason.BELOW_LOG_START):
                 continue  # retention has not deleted the segment yet
             path = f"{directory}/{excluded.segment.name}"
             self._add(Severity.NOTE, path, f"the segment is not read: {excluded.reason.value}")

@@ -1,7 +1,7 @@
 """Readers of the small files of a log directory and of a partition: checkpoints, meta.properties, partition.metadata.
 
-`read_*` and `parsed_file` raise for a damaged file. The functions named `*_or_empty` and `*_or_default` log it and
-treat it as missing, as brokers do (Kafka: `LeaderEpochFileCache`).
+`read_*` and `parsed_file` raise for a damaged file. The functions named `*_or_empty` log it and treat it as missing, as
+brokers do (Kafka: `LeaderEpochFileCache`); `meta_properties_or_default` treats it as missing, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeGuard, TypeVar
 
-from kafkalog_spark.errors import CorruptFile, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
@@ -53,7 +53,7 @@ read_meta_properties = _file_reader(
 )
 read_partition_metadata = _file_reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
 read_leader_epochs = _file_reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MAX_LEADER_EPOCH_CHECKPOINT_BYTES
 )
 
 
@@ -74,11 +74,13 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
         return default
     except (CorruptFile, UnsupportedFormat, OSError) as error:
         if is_store_failure(error, store):
-            raise NotALogDirectory(
-                f"the {what} cannot be read: {error.strerror or error}", path=error.filename or path
-            ) from error
+            raise _unreadable(f"the {what}", error, path) from error
         _log.warning("%s not used: %s", what, error)
         return default
+
+
+def _unreadable(what: str, error: OSError, path: str) -> NotALogDirectory:
+    return NotALogDirectory(f"{what} cannot be read: {error.strerror or error}", path=error.filename or path)
 
 
 def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
@@ -108,11 +110,15 @@ def leader_epochs_or_empty(store: Store, directory: str) -> list[EpochEntry]:
 def meta_properties_or_default(store: Store, directory: str) -> MetaProperties:
     """Return the meta.properties of a log directory, without IDs if the file is missing or damaged.
 
-    Raises NotALogDirectory if an object store fails.
+    Damage is not logged, because readers can do without the IDs. Raises NotALogDirectory if an object store fails.
     """
-    path = os.path.join(directory, META_PROPERTIES_FILE)
-    read = partial(read_meta_properties, store, directory)
-    return _unless_damaged(META_PROPERTIES_FILE, store, path, read, MetaProperties(0))
+    try:
+        return read_meta_properties(store, directory)
+    except (KafkalogError, OSError) as error:
+        if is_store_failure(error, store):
+            path = os.path.join(directory, META_PROPERTIES_FILE)
+            raise _unreadable(META_PROPERTIES_FILE, error, path) from error
+        return MetaProperties(0)
 
 
 class Checkpoints:

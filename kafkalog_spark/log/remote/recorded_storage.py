@@ -25,7 +25,7 @@ from kafkalog_spark.log.read.state_files import parsed_file
 from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
-from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION_PREFIX
 from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout, remote_directory
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
@@ -144,7 +144,9 @@ def _create_refused_store(
     path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions
 ) -> RefusedStore:
     keys = [
-        f"{KEY_OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids
+        f"{KEY_OPTION_PREFIX}{key_id}={name}"
+        for key_id, name in recorded.keys.files.items()
+        if key_id not in tier.keys.ids
     ]
     options = " ".join(map(shlex.quote, [*missing, *keys]))
     return RefusedStore(

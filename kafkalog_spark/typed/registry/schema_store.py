@@ -41,7 +41,7 @@ REGISTRY_OPTIONS = (
 )
 
 
-def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
+def with_schema_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """Return a format with its subject, and with the records of the file or topic that contains its schemas.
 
     The subject is derived from the topic by TopicNameStrategy unless an option names it. Records are not read if the

@@ -419,7 +419,7 @@ def test_owner_call_when_the_function_ends_right_after_the_wait_returns_its_resu
             return super().done()
 
     monkeypatch.setattr(owner_thread, "Future", LateFuture)
-    monkeypatch.setattr(owner_thread, "_POLL_S", 0.0)
+    monkeypatch.setattr(owner_thread, "_STOP_CHECK_INTERVAL_S", 0.0)
     assert OwnerThread(waiting.append).call(lambda: "result") == "result"
 
 

@@ -117,7 +117,7 @@ TABLE = [
         SEGMENTS,
         lambda root: patch(file(root, SEGMENTS, LAST, ".log"), 12, struct.pack(">i", 9)),
         f"{SEGMENTS}/leader-epoch-checkpoint",
-        "(offset 4800): the leader epoch at offset 4800, whose batch was written in epoch 9: expected 9, got 0",
+        "(offset 4800): the checkpoint's leader epoch for the batch at offset 4800: expected 9, got 0",
     ),
     Damage(
         "an offset index entry into a batch",

@@ -35,7 +35,8 @@ def parse_fetched_batches(data: memoryview) -> Window:
 
 
 def _parse_in_python(data: memoryview) -> HeaderTable:
-    rows, at = [], 0
+    rows = []
+    at = 0
     while len(data) - at > layout.MAGIC_AT:
         size, _ = parse_prefix(data, at, at)
         if size > len(data) - at:
@@ -59,7 +60,8 @@ def sweep_batches(data: memoryview) -> tuple[HeaderTable, KafkalogError | None]:
 
     frozen = np.frombuffer(data.toreadonly(), np.uint8)
     tables: list[HeaderTable] = []
-    at, status = 0, SweepStatus.TABLE_FULL
+    at = 0
+    status = SweepStatus.TABLE_FULL
     wrong: KafkalogError | None = None
     while status == SweepStatus.TABLE_FULL and wrong is None:
         table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
