@@ -22,7 +22,7 @@ from kafkalog_spark.cli.record_json import JsonColumn, json_lines
 from kafkalog_spark.cli.storage_arguments import named_options, storage_and_tier
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.state_files import readable_meta_properties
+from kafkalog_spark.log.read.state_files import meta_properties_or_default
 
 _POLL_SECONDS = 0.2
 """Seconds between two polls of --follow: short for a human, and little work for 100 partitions."""
@@ -163,7 +163,7 @@ def _decoded_columns(
 
 
 def _json_output(dirs: LogDirs, delimiter: bytes, decoded: Mapping[str, JsonColumn]) -> _Output:
-    node_ids = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
+    node_ids = (meta_properties_or_default(root.store, root.path).node_id for root in dirs.roots)
     broker = next((node_id for node_id in node_ids if node_id is not None), -1)
     return _Output(record_json.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, decoded))
 

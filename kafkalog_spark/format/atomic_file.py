@@ -65,19 +65,21 @@ def replace_files_in(directory: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
-    """Replace all copies of a file, one in each log directory, and ignore copies that cannot be written.
+    """Replace all copies of a file, one in each log directory. A copy that cannot be written is logged.
 
     Raises:
         OSError: If there are copies, and none can be written: the error of the first one.
     """
-    failures = []
+    failures: list[tuple[Path, OSError]] = []
     for path in paths:
         try:
             replace_file(path, data, private=private)
         except OSError as error:
-            failures.append(error)
+            failures.append((path, error))
     if failures and len(failures) == len(paths):
-        raise failures[0]
+        raise failures[0][1]
+    for path, failure in failures:
+        _log.warning("%s: this copy cannot be written: %s", path, failure.strerror or failure)
 
 
 def create_temporary(path: str | os.PathLike[str], mode: int = FILE_MODE) -> int:

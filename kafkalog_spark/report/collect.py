@@ -11,7 +11,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.state_files import readable_meta_properties
+from kafkalog_spark.log.read.state_files import meta_properties_or_default
 from kafkalog_spark.log.tables.batches import UncompressedSizes
 from kafkalog_spark.log.tables.context import context_of
 from kafkalog_spark.log.tables.declarations import table_query
@@ -76,7 +76,7 @@ class _Collector:
         for codec in totals.codecs.values():
             codec.ratio = self._ratio(codec)
         partitions = summary.partitions_of(rows, totals)
-        metas = [readable_meta_properties(root.store, root.path) for root in self._dirs.roots]
+        metas = [meta_properties_or_default(root.store, root.path) for root in self._dirs.roots]
         return Facts(
             paths=self._dirs.paths,
             cluster_ids=tuple(sorted({meta.cluster_id for meta in metas if meta.cluster_id})),

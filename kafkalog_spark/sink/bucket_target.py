@@ -23,7 +23,7 @@ from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
 from kafkalog_spark.log.write.segment_restamping import PieceStamper
 from kafkalog_spark.sink.bucket_commit_log import RETENTION_SECONDS
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
@@ -110,7 +110,7 @@ class BucketTarget(SegmentTarget):
             error.hint = error.hint or _REPAIR
             raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
         replaces_empty = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
-        epochs = leader_epochs(location.store, location.directory)
+        epochs = leader_epochs_or_empty(location.store, location.directory)
         return partition_end(end.offset, epochs, replaces_empty=replaces_empty)
 
     def prepare(self, record: CommitRecord) -> None:

@@ -34,15 +34,15 @@ TOPICS = {
 REMOVED_IN_4 = ("Produce", "Fetch", "ListOffsets", "OffsetCommit", "OffsetFetch")
 ADDED: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("OffsetCommitValue", "topicId"): {"nullableVersions": "0+"},
-    ("RemoteLogSegmentMetadataRecord", "RemoteLogSegmentState"): {"most": 3},
-    ("RemoteLogSegmentMetadataUpdateRecord", "RemoteLogSegmentState"): {"most": 3},
-    ("RemotePartitionDeleteMetadataRecord", "RemotePartitionDeleteState"): {"most": 2},
+    ("RemoteLogSegmentMetadataRecord", "RemoteLogSegmentState"): {"maxValue": 3},
+    ("RemoteLogSegmentMetadataUpdateRecord", "RemoteLogSegmentState"): {"maxValue": 3},
+    ("RemotePartitionDeleteMetadataRecord", "RemotePartitionDeleteState"): {"maxValue": 2},
 }
 """What the definitions leave open: that a zero topic ID reads as None, and the largest number of a state."""
 
 _MESSAGE_KEYS = ("name", "apiKey", "type", "topic", "validVersions", "flexibleVersions", "fields", "commonStructs")
 _FIELD_KEYS = (
-    "name", "type", "versions", "nullableVersions", "taggedVersions", "flexibleVersions", "tag", "default", "most",
+    "name", "type", "versions", "nullableVersions", "taggedVersions", "flexibleVersions", "tag", "default", "maxValue",
     "fields",
 )  # fmt: skip
 _TYPES = ("header", "request", "response", "coordinator-key", "coordinator-value", "metadata", "data")

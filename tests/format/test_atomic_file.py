@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.atomic_file import replace_file, replace_files
 from kafkalog_spark.format.fsync import fsync_directory, fsync_tree, make_directories
 from kafkalog_spark.format.regular_file import NotRegularFile, open_regular
 from tests.log.helpers.sync_watch import SyncWatch
@@ -142,6 +142,13 @@ def test_link_with_the_temporary_name_is_not_followed(tmp_path):
     target.with_name("checkpoint.tmp").symlink_to(victim)
     replace_file(target, b"new")
     assert (victim.read_bytes(), target.read_bytes()) == (b"untouched", b"new")
+
+
+def test_copy_that_cannot_be_written_is_logged(tmp_path, caplog):
+    written, missing = tmp_path / "state", tmp_path / "missing" / "state"
+    replace_files([missing, written], b"new")
+    assert written.read_bytes() == b"new"
+    assert f"{missing}: this copy cannot be written: No such file or directory" in caplog.text
 
 
 def test_private_file_is_never_readable_by_others(tmp_path, monkeypatch):

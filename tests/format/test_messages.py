@@ -46,8 +46,8 @@ def values_of(message: Struct) -> st.SearchStrategy[tuple[Any, ...]]:
 def _field(field: Field) -> st.SearchStrategy[Any]:
     if field.struct is not None:
         values: st.SearchStrategy[Any] = values_of(field.struct)
-    elif field.largest is not None:
-        values = st.integers(0, field.largest)
+    elif field.max_value is not None:
+        values = st.integers(0, field.max_value)
     elif field.type in INTEGERS:
         bits = INTEGERS[field.type]
         values = st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kafkalog_broker.security.listener_tls import ListenerTls
 
 PIECE_BYTES = 32 << 10
-"""Bytes that are encrypted in one call, and the most that one read receives before the handshake is done. OpenSSL keeps
-a buffer as large as the largest piece, so a larger limit would cost memory per connection."""
+"""Limit on bytes encrypted in one call, and on one read during the handshake. OpenSSL keeps a buffer as large as the
+largest piece, so a larger limit would cost memory per connection."""
 
 RECORDS_AT_ONCE = 512
 """Limit on records decrypted in one step, because each costs time even if it holds one byte."""
@@ -73,7 +73,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             loop: The event loop.
             protocol: The connection, created with `is_encrypted`.
             turns: Schedules the handshake, and has the receive buffer.
-            tls: Returns the TLS settings; called when the handshake starts.
+            tls: Returns the TLS settings; called in every step of the handshake.
         """
         super().__init__()
         self._loop, self._protocol, self._turns, self._settings = loop, protocol, turns, tls
@@ -84,7 +84,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._state = TlsState.HANDSHAKING
         self._wants_data = True  # the connection has not paused reading
         self._is_write_paused = False  # the socket's transport has paused writing
-        self._may_decrypt = False  # `_received` may hold another whole record, or the end of the stream
+        self._may_have_record = False  # `_received` may hold another whole record, or the end of the stream
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
@@ -183,7 +183,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._transport.write(self._to_send.read())
 
     def _handle_received(self) -> None:
-        self._may_decrypt = True
+        self._may_have_record = True
         if self._state in _ESTABLISHED:
             self._decrypt_received()
         elif self._state is TlsState.HANDSHAKING:
@@ -225,7 +225,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _decrypt_received(self) -> None:
         """Decrypt received bytes until the connection pauses reading; read more once none are left."""
-        while self._may_decrypt and self._wants_data and self._state is not TlsState.CLOSING:
+        while self._may_have_record and self._wants_data and self._state is not TlsState.CLOSING:
             buffer = self._protocol.get_buffer(-1)
             try:
                 count = self._decrypt(buffer)
@@ -238,7 +238,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 self._transport.pause_reading()
                 if not self._protocol.eof_received():
                     self.close()
-            elif self._may_decrypt and count < len(buffer):  # other connections run before the remaining records
+            elif self._may_have_record and count < len(buffer):  # other connections run before the remaining records
                 self._transport.pause_reading()
                 self._loop.call_soon(self._decrypt_received)
                 break
@@ -247,13 +247,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         elif self._state is not TlsState.CLOSING:
             if self._to_send.pending and not self._is_write_paused:
                 self._send()
-            if self._wants_data and not self._may_decrypt and self._state is TlsState.OPEN:
+            if self._wants_data and not self._may_have_record and self._state is TlsState.OPEN:
                 self._transport.resume_reading()
 
     def _decrypt(self, into: memoryview) -> int:
         """Decrypt at most RECORDS_AT_ONCE records into `into`, and return the number of bytes.
 
-        Clears `_may_decrypt` once no whole record is left, and enters PEER_CLOSED at the end of the stream.
+        Clears `_may_have_record` once no whole record is left, and enters PEER_CLOSED at the end of the stream.
         """
         assert self._tls is not None
         read, received, filled, size = self._tls.read, self._received, 0, len(into)
@@ -265,18 +265,18 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             except ssl.SSLEOFError:  # without close_notify, as many clients close
                 count = 0
             if not count:
-                if self._state is TlsState.OPEN:  # data after close_notify is reported as another end
+                if self._state is TlsState.OPEN:  # OpenSSL reports data after close_notify as a second end of stream
                     self._enter(TlsState.PEER_CLOSED)
                 break
             filled += count
             if filled == size:
-                self._may_decrypt = bool(received.pending or received.eof or self._tls.pending())
+                self._may_have_record = bool(received.pending or received.eof or self._tls.pending())
                 return filled
             if not received.pending and not received.eof:
                 break
         else:
             return filled
-        self._may_decrypt = False
+        self._may_have_record = False
         return filled
 
 

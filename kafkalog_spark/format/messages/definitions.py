@@ -4,6 +4,9 @@
 resources of MessageGenerator, KIP-482; Apache License 2.0): requests, responses, headers and records of internal
 topics. `tests/format/record_messages.py` makes the file. Definitions of messages that Kafka does not have belong in
 another `.jsonl` file beside it, in the same form.
+
+Two properties of fields are not in Kafka's files: `nullableVersions` of the topic ID in OffsetCommitValue, and
+`maxValue`, the largest valid number of a state.
 """
 
 from __future__ import annotations
@@ -17,18 +20,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _FOLDER = Path(__file__).parent
+_ZEROS = {"string": "", "bytes": b"", "bool": False}  # of the other primitive types: 0
 
 Definition = Mapping[str, Any]
 """JSON object of a message, a struct or a field."""
 
 
 class DefinitionLocation(NamedTuple):
-    """Location of a definition. Finding a message by its location does not require parsing all lines.
+    """Location of a definition. A reader seeks to one definition instead of parsing the whole file.
 
     Attributes:
         file: File of the definition.
+        name: Name of the message, such as FetchRequest.
+        api_key: API key of a request or response, or number of a record type; None for other messages.
         type: header, request, response, coordinator-key, coordinator-value, metadata or data.
-        topic: Topic of a coordinator's key or value.
+        topic: Topic of a coordinator's key or value; None for other messages.
         position: First byte of the line in the file.
         size: Bytes of the line.
     """
@@ -59,7 +65,7 @@ class Field:
         is_flexible: True if lengths are encoded as unsigned varints (KIP-482).
         tag: Number of a tagged field, None for others.
         default: A number, text, tuple or None, or DEFAULT_STRUCT.
-        largest: Largest valid number; None if all numbers of the type are valid.
+        max_value: Largest valid number; None if all numbers of the type are valid.
         struct: Struct of the value or of the array's elements; None for other types.
     """
 
@@ -71,7 +77,7 @@ class Field:
     is_flexible: bool
     tag: int | None
     default: Any
-    largest: int | None
+    max_value: int | None
     struct: Struct | None
 
 
@@ -91,7 +97,13 @@ class Struct:
 
 
 class Attribute(NamedTuple):
-    """Python attribute of a field. `is_nullable`: it may be None even if the version does not allow null."""
+    """Python attribute of a field.
+
+    Attributes:
+        name: Name of the attribute.
+        type: Type of the field, as in Kafka's definitions or one of its conversions (values.py).
+        is_nullable: The attribute may be None even in versions that do not allow null; a zero UUID reads as None.
+    """
 
     name: str
     type: str
@@ -108,7 +120,13 @@ def definition_locations() -> tuple[DefinitionLocation, ...]:
     pattern = r'^\{"name":"(\w+)",(?:"apiKey":(\d+),)?"type":"([\w-]+)"(?:,"topic":"(\w+)")?.*$'
     return tuple(
         DefinitionLocation(
-            file, match[1], int(match[2]) if match[2] else None, match[3], match[4], match.start(), len(match[0])
+            file=file,
+            name=match[1],
+            api_key=int(match[2]) if match[2] else None,
+            type=match[3],
+            topic=match[4],
+            position=match.start(),  # characters are bytes, because the file is ASCII
+            size=len(match[0]),
         )
         for file in sorted(_FOLDER.glob("*.jsonl"))
         for match in re.finditer(pattern, file.read_text(encoding="ascii"), re.MULTILINE)
@@ -147,49 +165,60 @@ def struct_of(message: Definition, version: int, to_attribute: ToAttribute = pla
         version: The version, which need not be in `versions`.
         to_attribute: Names and types the attributes.
     """
-    common = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", ())}
+    common_structs = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", ())}
     is_flexible = _within(message["flexibleVersions"], version)
 
-    def struct(name: str, fields: list[Definition]) -> Struct:
+    def resolve_struct(name: str, fields: list[Definition]) -> Struct:
         ordered = sorted(fields, key=lambda field: field.get("tag", -1))
-        return Struct(name, version, is_flexible, tuple(map(resolved, ordered)))
+        return Struct(name, version, is_flexible, tuple(map(resolve_field, ordered)))
 
-    def resolved(field: Definition) -> Field:
-        name, kind, is_nullable = to_attribute(field)
+    def resolve_field(field: Definition) -> Field:
+        name, kind, is_always_nullable = to_attribute(field)
         is_array, kind = kind.startswith("[]"), kind.removeprefix("[]")
-        fields = field.get("fields") or common.get(kind)
-        tagged = field.get("taggedVersions", "none")
-        tag = field["tag"] if _within(tagged, version) else None
-        is_nullable = is_nullable or _within(field.get("nullableVersions", "none"), version)
+        struct_fields = field.get("fields") or common_structs.get(kind)
+        tagged_versions = field.get("taggedVersions", "none")
+        tag = field["tag"] if _within(tagged_versions, version) else None
+        is_nullable = is_always_nullable or _within(field.get("nullableVersions", "none"), version)
+        # A tagged struct that is absent from a message has default fields, even if it may be null.
+        is_null_by_default = is_nullable and not (tag is not None and struct_fields is not None)
         return Field(
-            name, kind, is_array, _within(field.get("versions", tagged), version), is_nullable,
-            is_flexible and field.get("flexibleVersions") != "none", tag,
-            _default(field, kind, is_array=is_array, is_nullable=is_nullable and (tag is None or fields is None)),
-            field.get("most"), None if fields is None else struct(kind, fields),
-        )  # fmt: skip
+            name=name,
+            type=kind,
+            is_array=is_array,
+            is_present=_within(field.get("versions", tagged_versions), version),
+            is_nullable=is_nullable,
+            is_flexible=is_flexible and field.get("flexibleVersions") != "none",
+            tag=tag,
+            default=_default(field, kind, is_array=is_array, is_null_by_default=is_null_by_default),
+            max_value=field.get("maxValue"),
+            struct=None if struct_fields is None else resolve_struct(kind, struct_fields),
+        )
 
-    return struct(message["name"], message["fields"])
+    return resolve_struct(message["name"], message["fields"])
 
 
-def _default(field: Definition, kind: str, *, is_array: bool, is_nullable: bool) -> Any:
-    """Return the default of a field: the one in its definition, or else null if allowed, or else zero or empty.
+def _default(field: Definition, kind: str, *, is_array: bool, is_null_by_default: bool) -> Any:
+    """Return the default of a field: the declared one, or else null if `is_null_by_default`, or else zero or empty.
 
-    Unlike here, Kafka's classes default nullable strings to an empty one. In a definition, the JSON value null makes
-    the default of an array null, but not that of a struct, as records written by Kafka show
+    Kafka's generated classes default a nullable string to the empty string; here it is null. The JSON value null
+    declares null for an array. For a struct, Kafka ignores it, as records that Kafka wrote show
     (ConsumerGroupMemberMetadataValue).
     """
-    stated = field.get("default", "")
-    if stated == "null" or (stated is None and is_array):
+    declared = field.get("default", "")
+    if declared == "null" or (declared is None and is_array):
         return None
     if is_array:
         return ()
-    if stated in ("", None):
-        is_null = is_nullable or kind == "records"
-        return None if is_null else DEFAULT_STRUCT if kind[0].isupper() else _ZEROS.get(kind, 0)
-    return stated if kind == "string" else str(stated).lower() == "true" if kind == "bool" else int(str(stated), 0)
-
-
-_ZEROS = {"string": "", "bytes": b"", "bool": False}
+    if declared in ("", None):
+        if is_null_by_default or kind == "records":
+            return None
+        is_struct = kind[0].isupper()
+        return DEFAULT_STRUCT if is_struct else _ZEROS.get(kind, 0)
+    if kind == "string":
+        return declared
+    if kind == "bool":
+        return str(declared).lower() == "true"
+    return int(str(declared), 0)
 
 
 def _within(versions: str, version: int) -> bool:

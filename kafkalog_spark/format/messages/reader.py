@@ -99,7 +99,7 @@ class ReaderSource(Source):
         for field in definition.present:
             if field.tag is not None:
                 continue
-            if not field.is_array and self._values.format_character(field) is not None and field.largest is None:
+            if not field.is_array and self._values.format_character(field) is not None and field.max_value is None:
                 run.append(field)
                 continue
             self._add_unpacking(run, names)
@@ -144,9 +144,9 @@ class ReaderSource(Source):
             name, conversion = names[field], self._values.conversion(field)
             if conversion is not None:
                 self.add_line(f"{name} = {conversion.read.format(name)}")
-            if field.largest is not None:
-                message = f"f'{field.name.replace('_', ' ')} is {{{name}}}, expected 0 to {field.largest}'"
-                self.add_line(f"if not 0 <= {name} <= {field.largest}: malformed({message}, at - {packed.size})")
+            if field.max_value is not None:
+                message = f"f'{field.name.replace('_', ' ')} is {{{name}}}, expected 0 to {field.max_value}'"
+                self.add_line(f"if not 0 <= {name} <= {field.max_value}: malformed({message}, at - {packed.size})")
 
     def _add_tagged_fields(self, tagged: Sequence[Field], names: Mapping[Field, str]) -> None:
         for field in tagged:

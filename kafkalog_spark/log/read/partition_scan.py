@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -40,7 +40,7 @@ def scan_partition(
         end: End of the range: at most the log end offset, with read_committed at most the last stable offset.
         request: Columns and conditions.
         statistics: Counters to add to.
-        position_hint: Position of the batch of `start` when the read was planned.
+        position_hint: Position that the batch with `start` had when the read was planned.
         on_loss: Called with the error for records that were deleted since the read was planned (retention, truncation);
             the scan resumes after them. If it is None, the error is raised.
         buffers: Buffers of a finished scan, to be used again.
@@ -56,57 +56,8 @@ def scan_partition(
     buffers = buffers or ScanBuffers()
     statistics = statistics if statistics is not None else ScanStatistics()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
+    yield from _PartitionScan(log, end, request, statistics, scanner, on_loss, start).run(position_hint)
     rows = scanner.rows
-    offset, tries = start, 0
-    while offset < end:
-        file = log.open_segment_at(offset)
-        if file is None:
-            report_loss(log, offset, end, on_loss)
-            break
-        with file:
-            if offset < file.base_offset:
-                report_loss(log, offset, min(file.base_offset, end), on_loss)
-                offset = file.base_offset
-                if offset >= end:
-                    break
-            rows.set_offset_range(offset, end)
-            state, changed = ScanState(0, offset), True
-            statistics.segments += 1
-            try:
-                state.position, state.next_offset = _scan_start(file, offset, request, position_hint)
-                # If no batch below `end` can have a wanted timestamp, the rest belongs to the next range.
-                state.is_done = state.next_offset >= end
-                if not state.is_done:
-                    file.expect(state.position, end)
-                tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
-            except FileNotFoundError as gone:
-                tries = tries + 1 if state.next_offset <= offset else 0
-                log.refresh_after_replacement(file, gone, tries)
-            finally:
-                statistics.bytes_read += file.bytes_read
-        position_hint = None
-        if state.is_done:
-            break
-        if changed:
-            offset = max(offset, state.next_offset)
-        elif file.next_base_offset is not None:
-            tries = 0
-            offset = max(file.next_base_offset, state.next_offset)
-        else:
-            # The last segment of the listing ended below `end`: since then it was rolled, or truncated.
-            offset = max(offset, state.next_offset)
-            if offset >= end:
-                break
-            log.refresh()
-            if log.next_base_offset(log.segment_index(offset)) is None and log.log_end_offset <= offset:
-                report_loss(log, offset, end, on_loss)
-                break
-            tries += 1
-            if tries > MAX_LISTINGS:
-                raise CorruptBatch(
-                    f"the log ends at offset {log.log_end_offset}, and its last segment at {offset}",
-                    topic_partition=log.name,
-                )
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
         yield rows.take()
@@ -135,19 +86,120 @@ def report_loss(log: PartitionLog, start: int, end: int, on_loss: OnLoss | None)
 
 
 def ignore_loss(gone: KafkalogError) -> None:
-    """Do nothing: `on_loss` of scans that only search or count records, for which deleted records do not matter."""
+    """Ignore deleted records: an `on_loss` for scans that only search or count records."""
 
 
-class _FileScan(NamedTuple):
-    """Result of reading a segment.
+@dataclass(slots=True)
+class _PartitionScan:
+    """Progress of a scan through the segments of a log.
 
     Attributes:
-        tries: Number of consecutive reads of a changed segment that returned nothing.
-        changed: True if the segment has changed since it was listed.
+        offset: Offset from which the scan resumes. All wanted records below it were read.
+        fruitless_reads: Number of consecutive times that the log had changed and reading it again did not raise
+            `offset`. At most MAX_LISTINGS, so that the scan ends.
     """
 
-    tries: int
-    changed: bool
+    log: PartitionLog
+    end: int
+    request: ScanRequest
+    statistics: ScanStatistics
+    scanner: SegmentScanner
+    on_loss: OnLoss | None
+    offset: int
+    fruitless_reads: int = 0
+
+    def run(self, position_hint: PositionHint | None) -> Iterator[pa.RecordBatch]:
+        """Yield the full Arrow batches of [offset, end). `position_hint` is for the first segment."""
+        while self.offset < self.end:
+            file = self.log.open_segment_at(self.offset)
+            if file is None:
+                self._skip_deleted(self.end)
+                return
+            with file:
+                if self.offset < file.base_offset:
+                    self._skip_deleted(min(file.base_offset, self.end))
+                    if self.offset >= self.end:
+                        return
+                state = ScanState(0, self.offset)
+                must_rescan = yield from self._read_segment(file, state, position_hint)
+            position_hint = None
+            if state.is_done:
+                return
+            self.offset = max(self.offset, state.next_offset)
+            if must_rescan:
+                continue
+            if file.next_base_offset is not None:
+                self.fruitless_reads = 0
+                self.offset = max(self.offset, file.next_base_offset)
+            elif self.offset < self.end:
+                self._refresh_at_end_of_listing()
+
+    def _skip_deleted(self, until: int) -> None:
+        report_loss(self.log, self.offset, until, self.on_loss)
+        self.offset = until
+
+    def _read_segment(
+        self, file: SegmentFile, state: ScanState, hint: PositionHint | None
+    ) -> Generator[pa.RecordBatch, None, bool]:
+        """Read a segment from `offset` on, and set `state` to the progress.
+
+        Returns:
+            True if the segment was changed or replaced meanwhile. The log is refreshed then, and the scan has to
+            continue at `state.next_offset`, wherever that offset is now.
+        """
+        self.scanner.rows.set_offset_range(self.offset, self.end)
+        self.statistics.segments += 1
+        try:
+            state.position, state.next_offset = _scan_start(file, self.offset, self.request, hint)
+            if state.next_offset >= self.end:  # by the time index, all wanted records are at or after `end`
+                state.is_done = True
+                return False
+            file.expect(state.position, self.end)
+            return (yield from self._scan_despite_damage(file, state))
+        except FileNotFoundError as gone:
+            self._count_read(state)
+            self.log.refresh_after_replacement(file, gone, self.fruitless_reads)
+            return True
+        finally:
+            self.statistics.bytes_read += file.bytes_read
+
+    def _scan_despite_damage(self, file: SegmentFile, state: ScanState) -> Generator[pa.RecordBatch, None, bool]:
+        """Read a segment from `state` on. Damage is skipped with drop_malformed, and raises its error otherwise.
+
+        Returns:
+            True if the segment only looked damaged because it has changed; the log is refreshed then.
+        """
+        while True:
+            error = yield from scan_segment(self.scanner, file, state, self.statistics)
+            if error is None:
+                return False
+            self._count_read(state)
+            may_have_changed = state.stopped_by is not None and self.fruitless_reads < MAX_LISTINGS
+            if may_have_changed and self.log.refresh_and_compare(file):
+                return True
+            if not self.request.drop_malformed:
+                raise error
+            self.statistics.dropped.append(error)
+            if not _skip_damage(file, state, error):
+                return False
+
+    def _count_read(self, state: ScanState) -> None:
+        """Count a read that was stopped by a change or by damage, unless it made progress."""
+        self.fruitless_reads = self.fruitless_reads + 1 if state.next_offset <= self.offset else 0
+
+    def _refresh_at_end_of_listing(self) -> None:
+        """List the log again: its last listed segment ended below `end`, so it was rolled or truncated meanwhile."""
+        log = self.log
+        log.refresh()
+        if log.next_base_offset(log.segment_index(self.offset)) is None and log.log_end_offset <= self.offset:
+            self._skip_deleted(self.end)  # truncated
+            return
+        self.fruitless_reads += 1
+        if self.fruitless_reads > MAX_LISTINGS:
+            raise CorruptBatch(
+                f"the log end offset is {log.log_end_offset}, but its last segment ends at {self.offset}",
+                topic_partition=log.name,
+            )
 
 
 def _scan_start(file: SegmentFile, offset: int, request: ScanRequest, hint: PositionHint | None) -> ScanStart:
@@ -158,31 +210,6 @@ def _scan_start(file: SegmentFile, offset: int, request: ScanRequest, hint: Posi
         if by_time.position > position:
             return ScanStart(by_time.position, max(offset, by_time.next_offset))
     return ScanStart(position, offset)
-
-
-def _scan_file(
-    log: PartitionLog,
-    scanner: SegmentScanner,
-    file: SegmentFile,
-    state: ScanState,
-    request: ScanRequest,
-    statistics: ScanStatistics,
-    offset: int,
-    tries: int,
-) -> Generator[pa.RecordBatch, None, _FileScan]:
-    """Read a segment from `state` on. Damage is skipped with drop_malformed, and raises its error otherwise."""
-    while True:
-        error = yield from scan_segment(scanner, file, state, statistics)
-        if error is None:
-            return _FileScan(tries, False)
-        tries = tries + 1 if state.next_offset <= offset else 0
-        if state.stopped_by is not None and tries < MAX_LISTINGS and log.refresh_and_compare(file):
-            return _FileScan(tries, True)
-        if not request.drop_malformed:
-            raise error
-        statistics.dropped.append(error)
-        if not _skip_damage(file, state, error):
-            return _FileScan(tries, False)
 
 
 def _skip_damage(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:

@@ -17,7 +17,7 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.state_files import leader_epochs, readable_meta_properties
+from kafkalog_spark.log.read.state_files import leader_epochs_or_empty, meta_properties_or_default
 
 Replicas = Literal["longest", "error", "merge"]
 """What to do with a partition in several log directories. "longest": read the copy that `choose_copy` returns. "error":
@@ -106,7 +106,7 @@ def choose_leading_copy(
     """
     copies = []
     for location in locations:
-        epochs = leader_epochs(location.store, location.directory)
+        epochs = leader_epochs_or_empty(location.store, location.directory)
         copies.append(ReplicaCopy(location, epochs[-1].epoch if epochs else NO_EPOCH))
     while copies:
         highest = max(copy.epoch for copy in copies)
@@ -166,7 +166,7 @@ def check_one_topic(
         _refuse_different_ids(with_topic_id)
         if len(with_topic_id) < len(topic_ids):
             for log_dir in log_dirs.keys() - cluster_ids.keys():
-                cluster_ids[log_dir] = readable_meta_properties(log_dirs[log_dir], log_dir).cluster_id
+                cluster_ids[log_dir] = meta_properties_or_default(log_dirs[log_dir], log_dir).cluster_id
             clusters = [(location, cluster_ids[location.log_dir]) for location in of_topic]
             with_cluster_id = [
                 (location, f"cluster {cluster}") for location, cluster in clusters if cluster is not None

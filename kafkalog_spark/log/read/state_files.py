@@ -1,6 +1,7 @@
 """Readers of the small files of a log directory and of a partition: checkpoints, meta.properties, partition.metadata.
 
-A damaged file counts as missing for a reader, as it does for a broker (Kafka: `LeaderEpochFileCache`), and is logged.
+`read_*` and `parsed_file` raise for a damaged file. The functions named `*_or_empty` log it and treat it as missing, as
+brokers do (Kafka: `LeaderEpochFileCache`); `meta_properties_or_default` treats it as missing, too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int 
         most: Largest size of such a file in bytes.
 
     Raises:
-        CorruptFile: If the file is larger, or as `parse`.
+        CorruptFile: If the file is larger than `most`.
+        KafkalogError: If `parse` raises it.
         OSError: If the file cannot be read.
     """
     return parsed(lambda size: store.read_all(path, size), parse, path, most)
@@ -63,8 +65,8 @@ def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
 def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
     """Return the content of a file; `default` if it is missing, damaged or not readable for this user.
 
-    Raises NotALogDirectory if a request to an object store fails: the file may be good, and a read that ignored it
-    would return deleted records, or the copy of an older leader.
+    Raises NotALogDirectory if a request to an object store fails, because the file may be good: without it, a read
+    might return records that were deleted, or choose the replica of an old leader.
     """
     try:
         return read()
@@ -72,11 +74,13 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
         return default
     except (CorruptFile, UnsupportedFormat, OSError) as error:
         if is_store_failure(error, store):
-            raise NotALogDirectory(
-                f"the {what} cannot be read: {error.strerror}", path=error.filename or path
-            ) from error
+            raise _unreadable(f"the {what}", error, path) from error
         _log.warning("%s not used: %s", what, error)
         return default
+
+
+def _unreadable(what: str, error: OSError, path: str) -> NotALogDirectory:
+    return NotALogDirectory(f"{what} cannot be read: {error.strerror or error}", path=error.filename or path)
 
 
 def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
@@ -84,7 +88,7 @@ def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
     return store.is_remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
 
 
-def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
+def offset_checkpoint_or_empty(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
     """Return a checkpoint of a log directory, empty if it is missing or damaged.
 
     Raises NotALogDirectory if an object store fails.
@@ -94,7 +98,7 @@ def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicP
     return _unless_damaged("checkpoint", store, path, read, {})
 
 
-def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
+def leader_epochs_or_empty(store: Store, directory: str) -> list[EpochEntry]:
     """Return the leader-epoch-checkpoint of a partition, empty if it is missing or damaged.
 
     Raises NotALogDirectory if an object store fails.
@@ -103,11 +107,17 @@ def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
     return _unless_damaged("leader epochs", store, path, partial(read_leader_epochs, store, directory), [])
 
 
-def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """Return the meta.properties of a log directory, without IDs if the file is missing or damaged."""
+def meta_properties_or_default(store: Store, directory: str) -> MetaProperties:
+    """Return the meta.properties of a log directory, without IDs if the file is missing or damaged.
+
+    Damage is not logged, because readers can do without the IDs. Raises NotALogDirectory if an object store fails.
+    """
     try:
         return read_meta_properties(store, directory)
-    except (KafkalogError, OSError):
+    except (KafkalogError, OSError) as error:
+        if is_store_failure(error, store):
+            path = os.path.join(directory, META_PROPERTIES_FILE)
+            raise _unreadable(META_PROPERTIES_FILE, error, path) from error
         return MetaProperties(0)
 
 
@@ -118,7 +128,7 @@ class Checkpoints:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
 
     def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-        """Return a checkpoint as `offset_checkpoint`."""
+        """Return a checkpoint as `offset_checkpoint_or_empty`."""
         if (directory, name) not in self._read:
-            self._read[directory, name] = offset_checkpoint(store, directory, name)
+            self._read[directory, name] = offset_checkpoint_or_empty(store, directory, name)
         return self._read[directory, name]

@@ -27,7 +27,7 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.state_files import leader_epochs
+from kafkalog_spark.log.read.state_files import leader_epochs_or_empty
 from kafkalog_spark.log.remote.log_part import LogPart, local_parts
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.remote_indexes import read_leader_epochs
@@ -328,7 +328,7 @@ class PartFinder:
     def _lineage_of(self, local: PartitionLog | None, fetched: Sequence[StoredSegment]) -> Lineage:
         """Return the lineage of the local log; without one, that of the newest segment."""
         if local is not None:
-            epochs = leader_epochs(local.store, local.directory)
+            epochs = leader_epochs_or_empty(local.store, local.directory)
             if epochs:
                 return without_empty_epochs(epochs)
         topic_id = latest_topic_id(stored.segment for stored in fetched)

@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replica_choice import choose_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.state_files import leader_epochs_or_empty, offset_checkpoint_or_empty
 from kafkalog_spark.log.repair.merged_pieces import MergedPiece, merge_pieces
 from kafkalog_spark.store.interface import Store
 
@@ -124,9 +124,10 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
     first, by_epoch = chosen[0].location, sorted(chosen[1], key=lambda copy: -copy.epoch)
     ordered = [first, *(copy.location for copy in by_epoch if copy.location is not first)]
     logs = [copy.local.open(pass_over_damage=True) for copy in ordered]
-    lineage = sorted(leader_epochs(first.store, first.directory), key=lambda entry: entry.start_offset)
+    lineage = sorted(leader_epochs_or_empty(first.store, first.directory), key=lambda entry: entry.start_offset)
     is_compacted = any(
-        (first.topic, first.partition) in offset_checkpoint(copy.store, copy.log_dir, CLEANER_OFFSET_CHECKPOINT)
+        (first.topic, first.partition)
+        in offset_checkpoint_or_empty(copy.store, copy.log_dir, CLEANER_OFFSET_CHECKPOINT)
         for copy in ordered
     )
     pieces = merge_pieces(logs, lineage, is_compacted=is_compacted)

@@ -15,7 +15,7 @@ from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.missing_segments import explain_log
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
 from kafkalog_spark.log.read.transaction_state import TransactionState
 from kafkalog_spark.log.repair.batch_verdicts import FindBadRecords
 from kafkalog_spark.log.repair.merged_log import MergedLog
@@ -48,7 +48,7 @@ def repair_partition(
     directory = log_dir / f"{location.topic}-{location.partition}"
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
-    known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
+    known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs_or_empty(source.store, source.directory)}
     transactions = TransactionState(_open_transactions_at(source, first))
     state = RepairState(first - 1, transactions, known_epochs, source.log_start_offset)
     _repair_segments(source, directory, state, report, _bad_records_finder() if decode_records else None)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 KEY_BYTES = 200
-"""Bytes of a key that a report shows. Keys may have a megabyte, and a report lists up to 100 for each loss."""
+"""Bytes of a key that a report shows. A key can be a megabyte long, and a report lists up to 100 for each loss."""
 _SHOWN_KEYS = 10  # keys in a line of the report; its JSON has all
 
 
@@ -19,8 +19,8 @@ class Loss:
     Attributes:
         why: What is wrong with the bytes.
         first_offset: Offset after the last kept batch before the bytes.
-        next_offset: Base offset of the first kept batch after them; None if none follows in the segment. Of the offsets
-            in between, compaction may have removed some before.
+        next_offset: Base offset of the first kept batch after them; None if none follows in the segment.
+            Compaction may already have removed some of the offsets in between.
         timestamp_before: Max timestamp of the kept batch before them, in ms; None without one.
         timestamp_after: Max timestamp of the kept batch after them, in ms; None without one.
         keys: Up to 100 different keys of records in these bytes, by `key_text`. They are unproven, because the batch
@@ -90,6 +90,7 @@ class PartitionReport:
 
     @property
     def is_whole(self) -> bool:
+        """True if all records were kept with the leader epochs that they had."""
         return not self.losses and not self.epochs_rewritten and not self.unread and self.error is None
 
 
@@ -121,6 +122,7 @@ class RepairReport:
         }
 
     def lines(self) -> list[str]:
+        """Return the lines that `kafkalog-repair` prints: all changes and losses, then a summary."""
         lines = [f"note: {note}" for note in self.notes]
         for partition in self.partitions:
             name = f"{partition.topic}-{partition.partition}"
@@ -134,7 +136,8 @@ class RepairReport:
             ]
             lines += [_loss_line(name, loss) for loss in partition.losses]
             if partition.epochs_rewritten:
-                lines.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
+                batches_changed = _counted(partition.epochs_rewritten, "batch", "batches")
+                lines.append(f"changed: {name}: the leader epoch of {batches_changed}")
             if partition.losses:
                 lines += [
                     f"note: {name}: the transaction of producer id {producer} from offset {first} on has no marker, "
@@ -143,25 +146,32 @@ class RepairReport:
                 ]
             lines += [f"note: {name}: {note}" for note in partition.notes]
         kept = sum(partition.bytes_kept for partition in self.partitions)
+        batches = sum(partition.batches for partition in self.partitions)
+        losses = sum(len(partition.losses) for partition in self.partitions)
         lines.append(
-            f"{len(self.partitions)} partitions, {sum(partition.batches for partition in self.partitions)} batches, "
-            f"{kept / 1e6:.1f} MB kept, {self.bytes_lost / 1e6:.3f} MB lost in "
-            f"{sum(len(partition.losses) for partition in self.partitions)} places: {self.destination}"
+            f"{_counted(len(self.partitions), 'partition')}, {_counted(batches, 'batch', 'batches')}, "
+            f"{kept / 1e6:.1f} MB kept, {self.bytes_lost / 1e6:.3f} MB lost in {_counted(losses, 'place')}: "
+            f"{self.destination}"
         )
         return lines
 
 
+def _counted(count: int, singular: str, plural: str | None = None) -> str:
+    """Return the count and the noun: `1 place` or `2 places`."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
 def _loss_line(name: str, loss: Loss) -> str:
-    upto = "on" if loss.next_offset is None else f"to {loss.next_offset - 1}"
-    offsets = "no offset" if loss.next_offset == loss.first_offset else f"offsets {loss.first_offset} {upto}"
+    range_end = "on" if loss.next_offset is None else f"to {loss.next_offset - 1}"
+    offsets = "no offset" if loss.next_offset == loss.first_offset else f"offsets {loss.first_offset} {range_end}"
     times = ""
     match loss.timestamp_before, loss.timestamp_after:
         case int(before), int(after):
-            times = f", between {_time(before)} and {_time(after)}"
+            times = f", between {_iso_time(before)} and {_iso_time(after)}"
         case int(before), None:
-            times = f", after {_time(before)}"
+            times = f", after {_iso_time(before)}"
         case None, int(after):
-            times = f", before {_time(after)}"
+            times = f", before {_iso_time(after)}"
     keys = ""
     if loss.keys:
         more = len(loss.keys) - _SHOWN_KEYS
@@ -181,7 +191,7 @@ def key_text(key: bytes) -> str:
     return f"{text}{rest}" if text.isprintable() else f"0x{shown.hex()}{rest}"
 
 
-def _time(ms: int) -> str:
+def _iso_time(ms: int) -> str:
     try:
         return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):

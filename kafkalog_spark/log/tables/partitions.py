@@ -10,7 +10,7 @@ from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.units import segment_size
 
@@ -47,7 +47,7 @@ def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool)
         "segments": len(log.segments),
         "size": sum(segment_size(log, index) for index in range(len(log.segments))),
         "log_start_offset": log.log_start_offset,
-        "leader_epochs": [entry._asdict() for entry in leader_epochs(location.store, location.directory)],
+        "leader_epochs": [entry._asdict() for entry in leader_epochs_or_empty(location.store, location.directory)],
         "log_end_offset": log.log_end_offset,
     }
     try:

@@ -68,11 +68,11 @@ class JsonBatch:
         numbers = np.empty((_INITIAL_NUMBERS, len(LongNumber)), np.int64)
         used = np.zeros(len(Used), np.int64)
         self._columns = JsonCells(cells, valid, unescaped, numbers, np.zeros_like(capacity), capacity, used)
-        expected_rows = len(program.types) * kernel.EXPECTED_NAMES
+        remembered_rows = len(program.types) * kernel.REMEMBERED_NAMES
         workspace = kernel.Workspace(
-            np.empty((kernel.DEPTH, len(kernel.Frame)), np.int64),
+            np.empty((kernel.MAX_DEPTH, len(kernel.Frame)), np.int64),
             np.empty_like(capacity),
-            np.zeros(expected_rows * kernel.EXPECTED_WIDTH, np.int64),
+            np.zeros(remembered_rows * kernel.REMEMBERED_WIDTH, np.int64),
         )
         deferred = np.zeros(rows, np.uint8)
         row = 0

@@ -4,9 +4,15 @@ Any other value is DEFERRED, such as one with a type that differs from the schem
 invalid UTF-8 or a duplicate field. The kernel undoes its row, and the fallback decodes it (fallback.py). So the kernel
 needs no rules for from_json's errors, and its results are always equal to those of from_json.
 
+`decode_json` is the entry. It has two paths for a value. The fast path (`_decode_remembered_layout`) decodes members
+of the root as long as they are scalars and each has the name that the member at this index had in the previous object.
+`_decode_rest` decodes all other members. It is not inlined, so that its variables do not take registers from the fast
+path.
+
 The functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `nodes`
-int64[n, len(Node)], `tables` JsonTables, `columns` JsonCells, `expected` int64[:] (see `Expected`), and `frame`, a row
-of Workspace.frames.
+int64[n, len(Node)], `tables` JsonTables, `columns` JsonCells, `remembered` int64[:] (see `RememberedName`),
+`name_at` the start of a name's row in it, and `frame`, a row of Workspace.frames. A negative result instead of a
+position is DEFERRED (the fallback must decode the value) or NO_ROOM (a list level or `numbers` is full).
 """
 
 from __future__ import annotations
@@ -22,10 +28,10 @@ from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED
 from kafkalog_spark.typed.json.string_kernel import DEFERRED, Char, is_ascii, skip_space, string_end
 
 ROOT = 0  # node of the whole value; also its list level
-DEPTH = 64  # nested objects and arrays; a deeper value is DEFERRED
+MAX_DEPTH = 64  # nested objects and arrays; a deeper value is DEFERRED
 _MAX_NAME = 40_000  # bytes of a name; a value with a longer one is DEFERRED (Jackson's limit is 50,000 characters)
-EXPECTED_NAMES = 32  # names that are remembered for each struct: those of its first members
-_MAX_EXPECTED_BYTES = 15  # bytes of a remembered name, which fills two words with the quote after it
+REMEMBERED_NAMES = 32  # names that are remembered for each struct: those of its first members
+_MAX_REMEMBERED_BYTES = 15  # bytes of a remembered name, which fills two words with the quote after it
 
 
 class FrameKind(IntEnum):
@@ -39,17 +45,17 @@ class FrameKind(IntEnum):
 
 
 class Frame(IntEnum):
-    """Columns of `frames`, int64[DEPTH, len(Frame)]: the stack of open objects and arrays."""
+    """Columns of `frames`, int64[MAX_DEPTH, len(Frame)]: the stack of open objects and arrays."""
 
     KIND = 0  # FrameKind
     NODE = 1
     ROW = 2
-    ELEMENTS_BEFORE = 3  # rows of the elements' list level when an array or map began
+    FIRST_ELEMENT = 3  # row of the first element of an array or map in its list level
     NAMES_SEEN = 4  # members of a struct so far
 
 
-class Expected(IntEnum):
-    """Columns of `expected`, int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH].
+class RememberedName(IntEnum):
+    """Columns of `remembered`, int64[nodes * REMEMBERED_NAMES * REMEMBERED_WIDTH].
 
     There is a row for each struct and index of a member. It contains the name that this member had in the previous
     object and the quote after it, as two words with masks, and properties of the member's node.
@@ -65,7 +71,7 @@ class Expected(IntEnum):
     FIRST_CELL = 7
 
 
-EXPECTED_WIDTH = len(Expected)
+REMEMBERED_WIDTH = len(RememberedName)
 
 
 class Next(IntEnum):
@@ -80,33 +86,33 @@ class Next(IntEnum):
 class Workspace(NamedTuple):
     """Working memory of the kernel for one batch, which all calls for the batch share."""
 
-    frames: np.ndarray  # int64[DEPTH, len(Frame)]
+    frames: np.ndarray  # int64[MAX_DEPTH, len(Frame)]
     rows_before: np.ndarray  # int64[list levels], rows before the current value
-    expected: np.ndarray  # see Expected
+    remembered: np.ndarray  # see RememberedName
 
 
 @inlined
-def _expected_row(node, names_seen):  # type: ignore[no-untyped-def]
-    """Return the position of a row of `expected`.
+def _remembered_row(node, names_seen):  # type: ignore[no-untyped-def]
+    """Return the start of the row of `remembered` for member number `names_seen` of a struct.
 
-    It is a uint64, because Numba checks the sign of other indices.
+    It is a uint64, because Numba checks the sign of other indexes.
     """
-    return np.uint64((node * EXPECTED_NAMES + names_seen) * EXPECTED_WIDTH)
+    return np.uint64((node * REMEMBERED_NAMES + names_seen) * REMEMBERED_WIDTH)
 
 
 @inlined
-def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
-    """Return whether the expected name and a quote are at data[at:end]. name: position of its row."""
-    length = expected[name + Expected.LENGTH]
-    if length == 0 or at + length + 1 >= end or at + _MAX_EXPECTED_BYTES + 1 > len(data):
+def _is_remembered(data, at, end, remembered, name_at):  # type: ignore[no-untyped-def]
+    """Return True if data[at:end] begins with the remembered name and its closing quote."""
+    length = remembered[name_at + RememberedName.LENGTH]
+    if length == 0 or at + length + 1 >= end or at + _MAX_REMEMBERED_BYTES + 1 > len(data):
         return False
-    differs = load_u64(data, at) ^ np.uint64(expected[name + Expected.WORD_1])
-    if differs & np.uint64(expected[name + Expected.MASK_1]) != 0:
+    differs = load_u64(data, at) ^ np.uint64(remembered[name_at + RememberedName.WORD_1])
+    if differs & np.uint64(remembered[name_at + RememberedName.MASK_1]) != 0:
         return False
     if length < 8:
         return True
-    differs = load_u64(data, at + 8) ^ np.uint64(expected[name + Expected.WORD_2])
-    return differs & np.uint64(expected[name + Expected.MASK_2]) == 0
+    differs = load_u64(data, at + 8) ^ np.uint64(remembered[name_at + RememberedName.WORD_2])
+    return differs & np.uint64(remembered[name_at + RememberedName.MASK_2]) == 0
 
 
 @helper
@@ -118,29 +124,35 @@ def _byte_mask(count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _remember_name(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
+def _remember_name(data, at, length, node, nodes, remembered, name_at):  # type: ignore[no-untyped-def]
     """Remember the name data[at:at + length] and its node, if it is short and ASCII.
 
-    So a name that is equal to a remembered one has no escapes and is valid UTF-8. name: position of its row.
+    Only such names are remembered, so a match needs no check of escapes or UTF-8.
     """
-    expected[name + Expected.LENGTH] = 0
-    if length == 0 or length > _MAX_EXPECTED_BYTES or at + _MAX_EXPECTED_BYTES + 1 > len(data):
+    remembered[name_at + RememberedName.LENGTH] = 0
+    if length == 0 or length > _MAX_REMEMBERED_BYTES or at + _MAX_REMEMBERED_BYTES + 1 > len(data):
         return
     first, second = load_u64(data, at), load_u64(data, at + 8)
     mask_1, mask_2 = _byte_mask(length + 1), _byte_mask(length - 7)
     if (first & np.uint64(mask_1) & HIGH_BITS) != 0 or (second & np.uint64(mask_2) & HIGH_BITS) != 0:
         return
-    expected[name + Expected.WORD_1], expected[name + Expected.MASK_1] = np.int64(first), mask_1
-    expected[name + Expected.WORD_2], expected[name + Expected.MASK_2] = np.int64(second), mask_2
-    expected[name + Expected.LENGTH], expected[name + Expected.NODE] = length, node
-    expected[name + Expected.KIND] = nodes[node, Node.KIND]
-    expected[name + Expected.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
+    remembered[name_at + RememberedName.WORD_1], remembered[name_at + RememberedName.MASK_1] = (
+        np.int64(first),
+        mask_1,
+    )
+    remembered[name_at + RememberedName.WORD_2], remembered[name_at + RememberedName.MASK_2] = (
+        np.int64(second),
+        mask_2,
+    )
+    remembered[name_at + RememberedName.LENGTH], remembered[name_at + RememberedName.NODE] = length, node
+    remembered[name_at + RememberedName.KIND] = nodes[node, Node.KIND]
+    remembered[name_at + RememberedName.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
 
 
 @helper
-def _look_up_field(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
+def _look_up_field(data, at, length, end, struct_node, tables):  # type: ignore[no-untyped-def]
     """Return the node of the field named data[at:at + length] of a struct; SKIPPED if there is no such field."""
-    first, bits = tables.nodes[struct, Node.NAMES], tables.nodes[struct, Node.BITS]
+    first, bits = tables.nodes[struct_node, Node.NAMES], tables.nodes[struct_node, Node.BITS]
     word = np.uint64(0)
     if at + 8 <= end:
         word = load_u64(data, at)
@@ -171,24 +183,24 @@ def _skip_one_space(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # type: ignore[no-untyped-def]
-    """Decode members of the root while their names are those of the previous object and their values are scalars.
+def _decode_remembered_layout(data, at, end, row, nodes, columns, remembered):  # type: ignore[no-untyped-def]
+    """Decode members of the root as long as they are scalars and have the remembered names.
 
     It stops at white space other than a single space after a colon or comma. row: row of the value.
 
     Returns (position where it stopped, DEFERRED or NO_ROOM; number of decoded members; Next).
     """
     seen, next_token = np.int64(0), np.int64(Next.MEMBER_OR_END)
-    while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
-        name = _expected_row(np.int64(ROOT), seen)
-        if not _is_expected(data, at + 1, end, expected, name):
+    while seen < REMEMBERED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
+        name_at = _remembered_row(np.int64(ROOT), seen)
+        if not _is_remembered(data, at + 1, end, remembered, name_at):
             break
-        colon = at + 2 + expected[name + Expected.LENGTH]
+        colon = at + 2 + remembered[name_at + RememberedName.LENGTH]
         value = _skip_one_space(data, colon + 1, end)
         if value >= end or load_u8(data, colon) != Char.COLON:
             break
-        node, kind = expected[name + Expected.NODE], expected[name + Expected.KIND]
-        cell = np.uint64(expected[name + Expected.FIRST_CELL] + row)
+        node, kind = remembered[name_at + RememberedName.NODE], remembered[name_at + RememberedName.KIND]
+        cell = np.uint64(remembered[name_at + RememberedName.FIRST_CELL] + row)
         if node != SKIPPED and columns.valid[cell] != 0:
             return DEFERRED, seen, next_token  # a duplicate field
         byte = load_u8(data, value)
@@ -196,7 +208,7 @@ def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # ty
             break
         value = store_scalar(data, value, end, node, kind, row, cell, nodes, columns)
         if value < 0 or value >= end:
-            return min(value, DEFERRED), seen, next_token
+            return min(value, DEFERRED), seen, next_token  # a position past the end becomes DEFERRED
         seen += 1
         byte = load_u8(data, value)
         if byte == Char.CLOSE_BRACE:
@@ -220,22 +232,22 @@ def _next_row(node, nodes, columns):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _read_field_name(data, at, end, frame, tables, expected):  # type: ignore[no-untyped-def]
+def _read_field_name(data, at, end, frame, tables, remembered):  # type: ignore[no-untyped-def]
     """Read a name in a struct after its opening quote.
 
     Returns (position of the closing quote or DEFERRED, node of the field or SKIPPED).
     """
-    struct, seen = frame[Frame.NODE], frame[Frame.NAMES_SEEN]
+    struct_node, seen = frame[Frame.NODE], frame[Frame.NAMES_SEEN]
     frame[Frame.NAMES_SEEN] = seen + 1
-    name = _expected_row(struct, seen)
-    if seen < EXPECTED_NAMES and _is_expected(data, at, end, expected, name):
-        return at + expected[name + Expected.LENGTH], expected[name + Expected.NODE]
+    name_at = _remembered_row(struct_node, seen)
+    if seen < REMEMBERED_NAMES and _is_remembered(data, at, end, remembered, name_at):
+        return at + remembered[name_at + RememberedName.LENGTH], remembered[name_at + RememberedName.NODE]
     close, escapes = string_end(data, at, end)
     if close < 0 or escapes or close - at > _MAX_NAME:
         return DEFERRED, np.int64(SKIPPED)
-    node = _look_up_field(data, at, close - at, end, struct, tables)
-    if seen < EXPECTED_NAMES:
-        _remember_name(data, at, close - at, node, tables.nodes, expected, name)
+    node = _look_up_field(data, at, close - at, end, struct_node, tables)
+    if seen < REMEMBERED_NAMES:
+        _remember_name(data, at, close - at, node, tables.nodes, remembered, name_at)
     return close, node
 
 
@@ -259,14 +271,17 @@ def _store_map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-unt
 
 
 @inlined
-def _read_name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-untyped-def]
-    """Read a name and its colon -> (position of the value, DEFERRED or NO_ROOM; node of the value; its row)."""
+def _read_name(data, at, end, frame, tables, columns, remembered):  # type: ignore[no-untyped-def]
+    """Read a name and its colon.
+
+    Returns (position of the value, DEFERRED or NO_ROOM; node of the value; its row).
+    """
     node, row = np.int64(SKIPPED), frame[Frame.ROW]
     if load_u8(data, at) != Char.QUOTE:
         return DEFERRED, node, row
     at += 1
     if frame[Frame.KIND] == FrameKind.STRUCT:
-        close, node = _read_field_name(data, at, end, frame, tables, expected)
+        close, node = _read_field_name(data, at, end, frame, tables, remembered)
     elif frame[Frame.KIND] == FrameKind.MAP:
         close, node, row = _store_map_key(data, at, end, frame, tables.nodes, columns)
     else:
@@ -301,7 +316,7 @@ def _begin_container(frame, byte, node, row, cell, nodes, columns):  # type: ign
         return False
     frame[Frame.NODE], frame[Frame.ROW], frame[Frame.NAMES_SEEN] = node, row, 0
     if kind != NodeKind.STRUCT:
-        frame[Frame.ELEMENTS_BEFORE] = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
+        frame[Frame.FIRST_ELEMENT] = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
     columns.valid[cell] = 1
     return True
 
@@ -313,11 +328,11 @@ def _end_container(frame, nodes, columns):  # type: ignore[no-untyped-def]
         node = frame[Frame.NODE]
         elements = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
         cell = nodes[node, Node.FIRST_CELL] + frame[Frame.ROW]
-        columns.cells[cell] = elements - frame[Frame.ELEMENTS_BEFORE]
+        columns.cells[cell] = elements - frame[Frame.FIRST_ELEMENT]
 
 
 @helper
-def _decode_general(data, at, end, row, seen, next_token, tables, columns, workspace):  # type: ignore[no-untyped-def]
+def _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspace):  # type: ignore[no-untyped-def]
     """Decode the rest of the root; return the position after it, DEFERRED or NO_ROOM.
 
     row: row of the value. seen: members decoded so far. next_token: Next.
@@ -350,7 +365,7 @@ def _decode_general(data, at, end, row, seen, next_token, tables, columns, works
             continue
         node, row = np.int64(SKIPPED), np.int64(0)
         if in_object:
-            at, node, row = _read_name(data, at, end, frame, tables, columns, workspace.expected)
+            at, node, row = _read_name(data, at, end, frame, tables, columns, workspace.remembered)
             if at < 0:
                 return at
             byte = load_u8(data, at)
@@ -364,7 +379,7 @@ def _decode_general(data, at, end, row, seen, next_token, tables, columns, works
             return DEFERRED  # a duplicate field
         if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
             depth += 1
-            if depth >= DEPTH or not _begin_container(frames[depth], byte, node, row, cell, nodes, columns):
+            if depth >= MAX_DEPTH or not _begin_container(frames[depth], byte, node, row, cell, nodes, columns):
                 return DEFERRED
             at += 1
             next_token = np.int64(Next.MEMBER_OR_END)
@@ -397,9 +412,6 @@ def decode_json(values, first, tables, columns, workspace, deferred):  # type: i
     value that the fallback has to decode; its row is null in the columns.
 
     Returns the number of values, or the index of the value for which there was no room (see Used.FULL_LEVEL).
-
-    The fast path decodes scalars in the field order of the previous object. The general decoder does the rest. It is
-    not inlined, so that the fast path has all registers of the processor.
     """
     data, starts, ends, counts, used = values.data, values.starts, values.ends, columns.counts, columns.used
     nodes = tables.nodes
@@ -414,9 +426,11 @@ def decode_json(values, first, tables, columns, workspace, deferred):  # type: i
         end, at = ends[row], skip_space(data, starts[row], ends[row])
         if at < end and load_u8(data, at) == Char.OPEN_BRACE:
             columns.valid[np.uint64(nodes[ROOT, Node.FIRST_CELL] + row)] = 1
-            at, seen, next_token = _decode_expected_layout(data, at + 1, end, row, nodes, columns, workspace.expected)
+            at, seen, next_token = _decode_remembered_layout(
+                data, at + 1, end, row, nodes, columns, workspace.remembered
+            )
             if at >= 0 and next_token != Next.NOTHING:
-                at = _decode_general(data, at, end, row, seen, next_token, tables, columns, workspace)
+                at = _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspace)
             if at >= 0 and not is_ascii(data, starts[row], at) and not is_utf8(data, starts[row], at):
                 at = DEFERRED
         else:

@@ -19,9 +19,12 @@ from kafkalog_spark.format.checkpoint import (
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
-from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE
+from kafkalog_spark.log.check import partition_check
+from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE, Findings
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
+from kafkalog_spark.log.check.partition_names import check_names
+from kafkalog_spark.log.read.partition_log import PartitionLog
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
 from tests.log.helpers.damaged_log import NAME, log_path, records, write_segments
 
@@ -439,10 +442,9 @@ def test_check_of_a_partition_whose_oldest_segments_are_removed_meanwhile_checks
     directory = write_segments(tmp_path, {base: batch(base, records(base)) for base in (0, 10, 20, 30)})
     if damaged:
         patch(log_path(directory, 20), 70, b"\xff")
-    check_names = PartitionCheck._check_names
 
-    def remove_two(self: PartitionCheck) -> None:
-        check_names(self)
+    def remove_two(log: PartitionLog, findings: Findings) -> None:
+        check_names(log, findings)
         for base in (0, 10):
             log_path(directory, base).unlink()
 
@@ -455,5 +457,5 @@ def test_check_of_a_partition_whose_oldest_segments_are_removed_meanwhile_checks
 
     findings, count = check()
     assert any(f"{segment_name(20)}.log at byte 0" in text and "CRC" in text for text in findings) == damaged
-    monkeypatch.setattr(PartitionCheck, "_check_names", remove_two)
+    monkeypatch.setattr(partition_check, "check_names", remove_two)
     assert check() == (findings, count - 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,11 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replica_choice import choose_leading_copy
-from kafkalog_spark.log.read.state_files import leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.state_files import (
+    leader_epochs_or_empty,
+    meta_properties_or_default,
+    offset_checkpoint_or_empty,
+)
 from kafkalog_spark.store.interface import Store
 
 
@@ -36,15 +40,27 @@ def failing(number: int) -> Store:
 def test_checkpoint_in_a_store_that_fails_is_not_taken_for_an_empty_one(number: int) -> None:
     store = failing(number)
     with pytest.raises(NotALogDirectory, match="the leader epochs cannot be read"):
-        leader_epochs(store, "s3://bucket/data/orders-0")
+        leader_epochs_or_empty(store, "s3://bucket/data/orders-0")
     with pytest.raises(NotALogDirectory, match="s3://bucket/data/log-start-offset-checkpoint"):
-        offset_checkpoint(store, "s3://bucket/data", LOG_START_OFFSET_CHECKPOINT)
+        offset_checkpoint_or_empty(store, "s3://bucket/data", LOG_START_OFFSET_CHECKPOINT)
+    with pytest.raises(NotALogDirectory, match=r"meta\.properties cannot be read"):
+        meta_properties_or_default(store, "s3://bucket/data")
+
+
+def test_error_without_strerror_names_its_text() -> None:
+    class Store(FailingStore):
+        def read_all(self, path: str, most: int) -> bytes:
+            raise OSError("the connection pool is exhausted")
+
+    with pytest.raises(NotALogDirectory, match="the leader epochs cannot be read: the connection pool is exhausted"):
+        leader_epochs_or_empty(cast("Any", Store(0)), "s3://bucket/data/orders-0")
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
 def test_checkpoint_that_is_missing_or_forbidden_is_empty(number: int) -> None:
-    assert leader_epochs(failing(number), "s3://bucket/data/orders-0") == []
-    assert offset_checkpoint(failing(number), "s3://bucket/data", LOG_START_OFFSET_CHECKPOINT) == {}
+    assert leader_epochs_or_empty(failing(number), "s3://bucket/data/orders-0") == []
+    assert offset_checkpoint_or_empty(failing(number), "s3://bucket/data", LOG_START_OFFSET_CHECKPOINT) == {}
+    assert meta_properties_or_default(failing(number), "s3://bucket/data").cluster_id is None
 
 
 def test_topic_id_in_a_store_that_fails_is_not_taken_for_a_missing_one() -> None:

@@ -150,7 +150,8 @@ def test_report_names_lost_batches_with_location_and_reason(
         f"lost: codec-gzip-0 {path} at byte {second.position}, {second.size} bytes: offsets {second.base_offset} to "
         f"{second.last_offset}, between 2023-11-14T22:30:49.000+00:00 and 2023-11-14T22:32:16.000+00:00: CRC-32C does"
     )
-    assert summary.endswith(f"in 1 places: {tmp_path / 'again'}")
+    assert summary.startswith("1 partition, ")
+    assert summary.endswith(f"in 1 place: {tmp_path / 'again'}")
 
 
 def test_changed_leader_epoch_is_corrected(golden_copy: Callable[..., Path], tmp_path: Path) -> None:
