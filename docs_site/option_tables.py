@@ -23,7 +23,7 @@ PAGES = ("options.md", "sink.md")
 _TABLE = re.compile(r"(<!-- options:.*?-->\n).*?(<!-- options end -->)", re.DOTALL)
 _READ_PATTERNS = (
     (
-        key_ring.KEY_OPTION + "ID",
+        key_ring.KEY_OPTION_PREFIX + "ID",
         None,
         (
             "Private RSA key for segments that Aiven's plugin encrypted with the key pair ID: a PEM, or a path to one "

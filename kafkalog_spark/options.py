@@ -126,11 +126,12 @@ class OptionSpec:
     """Declaration of an option.
 
     Attributes:
-        name: Name of the option. parse: Parser of its text. default: Text as the user would write it; None if the value
-        is None when the option is not given. meaning: One or more sentences in Markdown for users. Pages and `help()`
-        are made from it. records_only: True if the option applies to the table `records` only. This and the following
-        rules are for reads;
-            source.option_parsing checks them.
+        name: Name of the option.
+        parse: Parser of its text.
+        default: Text as the user would write it. None if the value is None when the option is not given.
+        meaning: One or more sentences in Markdown for users. Pages and `help()` show them.
+        records_only: True if the option applies to the table `records` only. This and the following rules are for
+            reads; source.option_parsing checks them.
         batch_only: Reason why a stream cannot have the option; empty if it can.
         excludes: Options that cannot be given together with this one.
         hint: Hint for the error if one of these is given. {} is replaced by its name.

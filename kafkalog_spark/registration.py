@@ -1,4 +1,4 @@
-"""Registration of format("kafkalog") with a session, and the checks that the session's workers can run it."""
+"""Registers format("kafkalog") with a session, and checks that the session's workers can run it."""
 
 from __future__ import annotations
 

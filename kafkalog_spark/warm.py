@@ -68,25 +68,27 @@ def _warm_legacy_decoding() -> None:
 
 
 def _decode(kernel: Callable[..., object]) -> None:
-    from kafkalog_spark.kernels.rows import UnitColumn
+    from kafkalog_spark.kernels.rows import BatchColumn
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
-    nothing, units = np.empty(0, np.int64), np.empty((0, len(UnitColumn)), np.int64)
+    nothing, batches = np.empty(0, np.int64), np.empty((0, len(BatchColumn)), np.int64)
     rows = RowBuffers("t", 0, _REQUEST)
     rows.begin()
     buffers = rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
-    kernel(Scratch(64).read_only(), nothing, nothing, units, *buffers)
+    kernel(Scratch(64).read_only(), nothing, nothing, batches, *buffers)
 
 
 def _warm_search() -> None:
-    from kafkalog_spark.kernels.rows import UnitColumn
+    from kafkalog_spark.kernels.rows import BatchColumn
     from kafkalog_spark.kernels.search import search_legacy, search_v2
     from kafkalog_spark.log.decode.run_decoder import patterns_of
 
-    nothing, units = np.empty(0, np.int64), np.empty((0, len(UnitColumn)), np.int64)
+    nothing, batches = np.empty(0, np.int64), np.empty((0, len(BatchColumn)), np.int64)
     patterns = patterns_of(RecordPredicate())
     for search in (search_v2, search_legacy):
-        search(Scratch(64).read_only(), nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), patterns)
+        search(
+            Scratch(64).read_only(), nothing, nothing, batches, np.empty(0, np.int64), np.empty(0, np.uint8), patterns
+        )
 
 
 def _warm_json() -> None:

@@ -52,7 +52,7 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
         def located(path: str, given: StorageOptions | None) -> roots.Root:
             root = real(path, given)
-            if root.store.remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
+            if root.store.is_remote or not os.path.isdir(root.path) or not any(Path(root.path).iterdir()):
                 return root  # an empty directory is nothing in a bucket
             for name, directory in buckets.items():
                 if Path(root.path).is_relative_to(directory):

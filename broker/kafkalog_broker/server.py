@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -48,7 +49,9 @@ from kafkalog_broker.startup.open_transactions import settle_transactions
 from kafkalog_broker.startup.periodic_tasks import PeriodicTasks
 from kafkalog_broker.startup.remote_storage import open_remote, start_remote
 from kafkalog_broker.storage.log_directories import open_log_dirs
+from kafkalog_broker.storage.log_manager import LoadingStopped
 from kafkalog_broker.telemetry.client_instances import ClientInstances
+from kafkalog_spark.errors import KafkalogError
 
 if TYPE_CHECKING:
     from kafkalog_broker.metrics.serving import Metrics  # loaded only with metrics
@@ -59,6 +62,10 @@ TICK_S = 1.0  # interval of PeriodicTasks.run_due; each part checks whether its 
 CERTIFICATES_S = 5.0  # interval at which certificate files are checked for changes
 
 _logger = logging.getLogger(__name__)
+
+
+class StartStopped(KafkalogError):
+    """A start ended because a stop was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,7 @@ class Options:
         progress: Called with the progress of loading logs.
         clock: Time of all parts.
         scheduler: Runs timers of groups and share groups.
+        stop_requested: Set to stop a start that is not complete; None if only the caller can stop it.
     """
 
     new_users: Sequence[NewUser] = ()
@@ -80,6 +88,7 @@ class Options:
     progress: Callable[[Any], None] | None = None
     clock: Clock = field(default_factory=SystemClock)
     scheduler: Scheduler = schedule
+    stop_requested: asyncio.Event | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -103,9 +112,12 @@ class Server:
     async def start(config: BrokerConfig, options: Options | None = None) -> Server:
         """Bind the listeners, lock and load the log directories, and serve.
 
+        After an error no task, port or lock is left, and a log directory that had been closed cleanly is still marked
+        so.
+
         Raises:
-            KafkalogError: If the broker cannot start. Then no task, port or lock is left, and a log directory that had
-                been closed cleanly is still marked so.
+            StartStopped: If `options.stop_requested` was set before clients were served.
+            KafkalogError: If the broker cannot start.
         """
         api.load_all()
         options = options or Options()
@@ -123,7 +135,8 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     """Start all parts. Each pushes its own stop onto `started`, so a failed start and a stop run the same code."""
     clock, mirror = options.clock, options.mirror
     is_mirror = mirror is not None
-    lifecycle, workers = Lifecycle(), Workers()
+    lifecycle = Lifecycle()
+    workers = Workers()
     started.callback(workers.shutdown)
     started.callback(lifecycle.enter, BrokerState.NOT_RUNNING)
     metrics = None
@@ -136,9 +149,14 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     directories = [log_dir.path for log_dir in dirs.online]
 
     lifecycle.enter(BrokerState.RECOVERY)
-    loaded = await load_logs(
-        static_config, dirs, clock, workers, lifecycle, started, mirror=mirror, progress=options.progress
-    )
+    try:
+        loaded = await load_logs(
+            static_config, dirs, clock, workers, lifecycle, started,
+            mirror=mirror, progress=options.progress, stop_requested=options.stop_requested,
+        )  # fmt: skip
+    except LoadingStopped as error:
+        raise StartStopped(error.what) from None
+    _check_stop_requested(options)
     config = loaded.current_config.get()
     remote = None
     if config.remote_log_storage_system_enable:
@@ -209,6 +227,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     started.push_async_callback(network.stop)
     if remote is not None:
         started.callback(remote.manager.begin_stop)
+    _check_stop_requested(options)
     loaded.logs.serve(workers.run_in_background)
     await network.serve()
     # Runs before the network stops, which would otherwise wait for pending joins until its grace time ends.
@@ -227,6 +246,12 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     lifecycle.enter(BrokerState.RUNNING)
     started.callback(lifecycle.enter, BrokerState.SHUTTING_DOWN)
     return Server(broker, network, periodic, None if metrics is None else metrics.address)
+
+
+def _check_stop_requested(options: Options) -> None:
+    """Raise StartStopped if a stop has been requested. Called between steps, because threads cannot be interrupted."""
+    if options.stop_requested is not None and options.stop_requested.is_set():
+        raise StartStopped("a stop was requested during the start")
 
 
 async def _start_metrics(

@@ -90,17 +90,20 @@ class RunningBroker:
         command_prefix: Sequence[str] = (),
     ) -> None:
         self.security = security
-        self._control, self._metrics = control, metrics
+        self._control = control
+        self._metrics = metrics
         self.metrics_url = ""
         self.schema_registry_url = ""
         self._channel = Channel()
-        self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
+        self.faults = Faults(self._channel)
+        self.clock = RemoteClock(self._channel)
         self.log_dir = Path(log_dir)
         self.log_file = self.log_dir.with_name(self.log_dir.name + ".broker.log")
         self.properties = dict(properties or {})
         self.arguments = list(arguments)
         self._command_prefix = list(command_prefix)
-        self.host, self.port = "127.0.0.1", 0
+        self.host = "127.0.0.1"
+        self.port = 0
         self.ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -144,9 +144,9 @@ def _record_format(arguments: argparse.Namespace) -> RecordFormat:
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
 
 
-def _split_options(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _split_options(texts: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the values of --option by name: those of the storage, and those of the formats of values and keys."""
-    options = named_options(given)
+    options = named_options(texts)
     format_options = {name: value for name, value in options.items() if name.startswith(("value.", "key."))}
     return {name: value for name, value in options.items() if name not in format_options}, format_options
 
@@ -200,19 +200,19 @@ def _print_records(
     show_progress = not options.follow and not sys.stdout.isatty()
     with Progress(show=show_progress, unit=" offsets", unit_scale=True, desc="reading") as progress:
         reader = CatReader(dirs, options, output.columns, leave_out, progress.step, _print_note)
-        _print_batches(reader.records(), output.text, flush=options.follow)
+        _print_batches(reader.records(), output.text, flush_each=options.follow)
     if options.follow:
-        _print_batches(reader.follow(paths, storage_options, _wait), output.text, flush=True)
+        _print_batches(reader.follow(paths, storage_options, _wait), output.text, flush_each=True)
     return not failures
 
 
-def _print_batches(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:
+def _print_batches(batches: Iterator[pa.RecordBatch], text: Text, *, flush_each: bool) -> None:
     out = sys.stdout.buffer
     is_terminal = sys.stdout.isatty()
     for rows in batches:
         data = text(rows)
         out.write(_escape_for_terminal(data) if is_terminal else data)
-        if flush:
+        if flush_each:
             out.flush()
     out.flush()
 

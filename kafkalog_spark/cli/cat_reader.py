@@ -100,7 +100,7 @@ class CatReader:
         options = self.options
         past_damage, read_committed = options.request.drop_malformed, self.request.read_committed
         floor = options.start.value if options.start.where == "offset" else 0  # no record below it is requested
-        locations = self.dirs.chosen(self.partitions, pass_over_damage=past_damage)
+        locations = self.dirs.choose_locations(self.partitions, pass_over_damage=past_damage)
         done = total = 0
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None
@@ -110,8 +110,8 @@ class CatReader:
             end = last_stable_offset(log) if read_committed else log.log_end_offset
             start = self._start(log, end, options.start)
             if floor >= end and options.start.where == "offset" and not options.follow:
-                what = "its last stable offset is" if read_committed else "the log ends at offset"
-                self.on_note(f"{log.name}: nothing to read at offset {floor}: {what} {end}")
+                end_text = "its last stable offset is" if read_committed else "the log ends at offset"
+                self.on_note(f"{log.name}: nothing to read at offset {floor}: {end_text} {end}")
             stop = None if options.stop_ms is None else offset_for_timestamp(log, options.stop_ms)
             stop = end if stop is None else min(stop, end)
             total += max(stop - start, 0)
@@ -195,12 +195,14 @@ class CatReader:
         # With equal topic IDs, a partition that was missing was moved between two disks. Without IDs it is a new topic.
         has_ids = before.topic_id is not None and live.topic_id is not None
         if before.topic_id != live.topic_id if has_ids else before.was_missing:
-            what = f"the topic was deleted and created again; reading resumes at the new one's offset {live.log_start}"
-            self.on_error(DataLoss(what, topic_partition=live.log.name, offset=before.next_offset))
+            problem = (
+                f"the topic was deleted and created again; reading resumes at the new one's offset {live.log_start}"
+            )
+            self.on_error(DataLoss(problem, topic_partition=live.log.name, offset=before.next_offset))
             return live.log_start, 0
         if live.readers_end < before.end:
             start = max(live.readers_end, before.floor)
-            what = f"the log was truncated to offset {live.readers_end}; reading resumes at offset {start}"
-            self.on_error(DataLoss(what, topic_partition=live.log.name, offset=before.end))
+            problem = f"the log was truncated to offset {live.readers_end}; reading resumes at offset {start}"
+            self.on_error(DataLoss(problem, topic_partition=live.log.name, offset=before.end))
             return start, before.floor
         return before.next_offset, before.floor

@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = check_log_dirs(
             arguments.paths,
             *storage_of(arguments),
-            closed=arguments.closed,
-            records=arguments.records,
+            was_closed_cleanly=arguments.closed,
+            decode_records=arguments.records,
             on_finding=report,
             on_bytes=progress.update,
         )

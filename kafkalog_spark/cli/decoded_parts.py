@@ -1,4 +1,4 @@
-"""Decoding of values and keys to JSON, for kafkalog-cat -f json -s value=avro."""
+"""Decodes values and keys to JSON, for kafkalog-cat -f json -s value=avro."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def part_columns(
                 f"-s takes value=FORMAT or key=FORMAT, got '{text}'", hint=f"the formats are {', '.join(formats)}"
             )
         given_names = {option.partition(".")[2].lower(): option for option in options if option.startswith(f"{part}.")}
-        check_options(name, {option: f"--option {given}" for option, given in given_names.items()})
-        given = {option: options[given] for option, given in given_names.items()}
-        if name == "json" and not given:
+        check_options(name, {option: f"--option {format_options}" for option, format_options in given_names.items()})
+        format_options = {option: options[format_options] for option, format_options in given_names.items()}
+        if name == "json" and not format_options:
             functions[part] = partial(json_values, part)
             continue
-        format = ResolvedFormat.of(name, given, SchemaSources(part, topics, dirs.keys_and_values))
+        format = ResolvedFormat.of(name, format_options, SchemaSources(part, topics, dirs.keys_and_values))
         functions[part] = partial(_decoded_values, part, format.decoder(format.schema()))
     for name in options:
         if name.partition(".")[0] not in functions:
@@ -72,35 +72,35 @@ def _decoded_values(part: str, decoder: ValueDecoder, rows: pa.RecordBatch) -> p
     good = decoded.columns.is_valid()
     if decoded.bad is not None:
         good = pc.and_(good, pa.array(~decoded.bad))
-    kind = decoded.columns.type
-    values = decoded.columns.filter(good).cast(map_leaves(kind, _as_number)).to_pylist()
-    texts = pa.array([escape_c1(_json(value, kind)).encode() for value in values], LARGE)
+    type_ = decoded.columns.type
+    values = decoded.columns.filter(good).cast(map_leaves(type_, _as_number)).to_pylist()
+    texts = pa.array([escape_c1(_json(value, type_)).encode() for value in values], LARGE)
     return pc.replace_with_mask(json_text(rows.column(part)), good, texts)
 
 
-def _as_number(kind: pa.DataType) -> pa.DataType:
+def _as_number(type_: pa.DataType) -> pa.DataType:
     """Return a number type for a date or timestamp, because Python's types have the years 1 to 9999 only."""
-    return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+    return pa.int32() if pa.types.is_date32(type_) else pa.int64() if pa.types.is_timestamp(type_) else type_
 
 
-def _json(value: Any, kind: pa.DataType) -> str:
+def _json(value: Any, type_: pa.DataType) -> str:
     """Return a value as JSON: dates and timestamps, given as numbers, in ISO 8601; bytes in base64."""
     if value is None:
         return "null"
-    if pa.types.is_struct(kind):
-        return f"{{{','.join(f'{_key(f.name)}:{_json(value[f.name], f.type)}' for f in kind)}}}"
-    if pa.types.is_map(kind):
-        return f"{{{','.join(f'{_key(key)}:{_json(item, kind.item_type)}' for key, item in value)}}}"
-    if pa.types.is_list(kind):
-        return f"[{','.join(_json(element, kind.value_type) for element in value)}]"
+    if pa.types.is_struct(type_):
+        return f"{{{','.join(f'{_key(f.name)}:{_json(value[f.name], f.type)}' for f in type_)}}}"
+    if pa.types.is_map(type_):
+        return f"{{{','.join(f'{_key(key)}:{_json(item, type_.item_type)}' for key, item in value)}}}"
+    if pa.types.is_list(type_):
+        return f"[{','.join(_json(element, type_.value_type) for element in value)}]"
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
         value = b64encode(value).decode()
-    elif pa.types.is_date32(kind):
+    elif pa.types.is_date32(type_):
         value = _iso(np.datetime64(value, "D"))
-    elif pa.types.is_timestamp(kind):
-        value = _iso(np.datetime64(value, kind.unit)) + ("" if kind.tz is None else "Z")
+    elif pa.types.is_timestamp(type_):
+        value = _iso(np.datetime64(value, type_.unit)) + ("" if type_.tz is None else "Z")
     elif isinstance(value, float) and not math.isfinite(value):
         value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return json.dumps(value, ensure_ascii=False)
@@ -108,8 +108,8 @@ def _json(value: Any, kind: pa.DataType) -> str:
 
 def _iso(moment: np.datetime64) -> str:
     """Return numpy's text in ISO 8601: years have at least four digits, and a sign if they have more."""
-    sign, year, rest = _YEAR.fullmatch(str(moment)).groups()  # type: ignore[union-attr]
-    return f"{sign or '+' * (len(year) > 4)}{year.zfill(4)}{rest}"
+    sign, year, after_year = _YEAR.fullmatch(str(moment)).groups()  # type: ignore[union-attr]
+    return f"{sign or '+' * (len(year) > 4)}{year.zfill(4)}{after_year}"
 
 
 def _key(key: Any) -> str:

@@ -107,8 +107,8 @@ def _json_value(value: bytes | None) -> bytes:
     return escape_c1(json.dumps(parsed, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _json_string(text: str) -> str:
@@ -116,8 +116,8 @@ def _json_string(text: str) -> str:
 
 
 def _timestamps(times: pa.Array, types: pa.Array) -> pa.Array:
-    kind = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", LARGE), pa.scalar(b"create", LARGE))
-    text = concatenated(b',"tstype":"', kind, b'","ts":', numbers(milliseconds(times)))
+    type_names = pc.if_else(pc.equal(types, 1), pa.scalar(b"logappend", LARGE), pa.scalar(b"create", LARGE))
+    text = concatenated(b',"tstype":"', type_names, b'","ts":', numbers(milliseconds(times)))
     return pc.if_else(pc.less(types, 0), pa.scalar(b"", LARGE), text)
 
 

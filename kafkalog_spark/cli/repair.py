@@ -83,7 +83,7 @@ def _repair(arguments: argparse.Namespace, progress: Progress) -> RepairReport |
         dirs = LogDirs.open(arguments.paths, *storage)
         return metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=show_partition)
     return repair_log_dirs(
-        arguments.paths, arguments.to, *storage, records=arguments.records, on_partition=show_partition
+        arguments.paths, arguments.to, *storage, decode_records=arguments.records, on_partition=show_partition
     )
 
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         dirs = LogDirs.open(arguments.paths, *storage_of(arguments))
         if arguments.output != "-":
             _check_output(arguments.output, dirs)
-        facts = collect(dirs, created_ms, progress.step, top_keys=top_keys, check=check)
+        facts = collect(dirs, created_ms, progress.step, top_keys=top_keys, with_check=check)
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_output(output: str, dirs: LogDirs) -> None:
     """Raise OptionError if the output file is inside a log directory."""
     for root in dirs.roots:
-        if root.store.remote:
+        if root.store.is_remote:
             continue
         source = os.path.realpath(root.path)
         if os.path.commonpath([os.path.realpath(output), source]) == source:

@@ -10,10 +10,10 @@ from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 
 
-def named_options(given: Sequence[str]) -> dict[str, str]:
+def named_options(texts: Sequence[str]) -> dict[str, str]:
     """Return the values of --option by name. Raises OptionError for a text without `=`."""
     options: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, equals, options[name] = text.partition("=")
         if not equals:
             raise OptionError(f"--option takes NAME=VALUE, got '{text}'")

@@ -34,7 +34,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
     Args:
         sync: False leaves both fsyncs to the caller. Until the caller has fsynced the file and its directory, a power
             cut can leave `path` with its old content, missing or empty.
-        private: Create the file so that only its owner can ever read it.
+        private: Create the file so that only its owner can read it, at any time.
 
     Raises:
         OSError: If the file cannot be written; the old content stays. If only the fsync of the directory failed, the
@@ -68,7 +68,7 @@ def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) 
     """Replace all copies of a file, one in each log directory, and ignore copies that cannot be written.
 
     Raises:
-        OSError: If no copy can be written: the error of the first one.
+        OSError: If there are copies, and none can be written: the error of the first one.
     """
     failures = []
     for path in paths:
@@ -76,12 +76,12 @@ def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) 
             replace_file(path, data, private=private)
         except OSError as error:
             failures.append(error)
-    if len(failures) == len(paths):
+    if failures and len(failures) == len(paths):
         raise failures[0]
 
 
-def create_temporary(path: str | os.PathLike[str]) -> int:
-    """Create a temporary file and return its descriptor for writing.
+def create_temporary(path: str | os.PathLike[str], mode: int = FILE_MODE) -> int:
+    """Create a temporary file with a mode, before the umask, and return its descriptor for writing.
 
     An existing file is removed, not truncated: it may be a leftover of a crash, but also a link that another user made
     to a file outside the directory.
@@ -98,16 +98,14 @@ def create_temporary(path: str | os.PathLike[str]) -> int:
         if not os.path.isdir(path):
             raise
         _rename_damaged(path)
-    return os.open(path, flags, FILE_MODE)
+    return os.open(path, flags, mode)
 
 
 def _write_and_rename(target: Path, data: bytes, *, sync: bool = True, private: bool = False) -> None:
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
-    fd = create_temporary(temporary)
+    fd = create_temporary(temporary, OWNER_ONLY if private else FILE_MODE)
     try:
         try:
-            if private:
-                os.fchmod(fd, OWNER_ONLY)
             write_all(fd, data)
             if sync:
                 fsync_descriptor(fd)

@@ -23,7 +23,7 @@ PREFIX_SIZE = layout.MAGIC_AT + 1  # bytes of a batch that contain its size and 
 Read = Callable[[int, int], bytes]
 """read(position, size) returns the bytes of a file, fewer at its end."""
 
-BELIEVED = 16 << 20
+MAX_UNCHECKED_BYTES = 16 << 20
 """Size in bytes up to which a batch is read into memory before its CRC is checked: a larger length may be damage."""
 
 _CRC_READ = 1 << 20  # bytes that are read at a time for the CRC of a large batch
@@ -134,27 +134,39 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
     )  # fmt: skip
 
 
-def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> tuple[int, int]:
-    """As `parse_prefix`, but also raise CorruptBatch if the batch is longer than `left`, the rest of the file."""
-    if left <= layout.MAGIC_AT:
-        raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
+def parse_complete_batch_prefix(data: bytes | memoryview, at: int, bytes_left: int, position: int) -> tuple[int, int]:
+    """Parse the prefix of a batch that must end within the file.
+
+    Args:
+        data, at, position: As `parse_prefix`.
+        bytes_left: Number of bytes from the start of the batch to the end of the file.
+
+    Returns:
+        (size in bytes, magic).
+
+    Raises:
+        CorruptBatch: If the batch is longer than `bytes_left`, or as `parse_prefix`.
+        UnsupportedFormat: For an unknown magic.
+    """
+    if bytes_left <= layout.MAGIC_AT:
+        raise CorruptBatch(f"the file ends {bytes_left} bytes into a batch header", position=position)
     size, magic = parse_prefix(data, at, position)
-    if size > left:
-        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {left}", position=position)
+    if size > bytes_left:
+        raise CorruptBatch(f"a batch of {size} bytes begins here, the file ends after {bytes_left}", position=position)
     return size, magic
 
 
-def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
+def read_batch_header(read: Read, position: int, end: int, max_unchecked: int) -> BatchHeader:
     """Read the header of the batch at `position`, and check that the batch ends before byte `end`.
 
-    The CRC of a batch of more than `believed` bytes is checked piece by piece, so that a wrong length does not cause an
-    allocation of that size. Raises as `whole_batch`.
+    The CRC of a batch of more than `max_unchecked` bytes is checked piece by piece, so that a wrong length does not
+    cause an allocation of that size. Raises as `parse_complete_batch_prefix`, and CorruptBatch for a wrong CRC.
     """
     head = read(position, layout.RECORDS_AT)
     left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
-    size, _ = whole_batch(head, 0, left, position)
+    size, _ = parse_complete_batch_prefix(head, 0, left, position)
     header = parse_header(head, 0, position)
-    if size > believed:
+    if size > max_unchecked:
         compare_crc(header, crc_in_pieces(read, header))
     return header
 
@@ -162,11 +174,13 @@ def announced_batch(read: Read, position: int, end: int, believed: int) -> Batch
 def crc_in_pieces(read: Read, header: BatchHeader) -> int:
     """Compute the CRC of a batch without reading it into memory as a whole.
 
-    If the file was truncated meanwhile, it is the CRC of the remaining bytes.
+    If the file is truncated at the same time, return the CRC of the remaining bytes.
     """
-    crc, at = 0, header.position + crc_begins(header.magic)
+    crc = 0
+    at = header.position + crc_start(header.magic)
     while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
-        crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
+        crc = update_crc(crc, piece, header.magic)
+        at += len(piece)
     return crc
 
 
@@ -184,32 +198,32 @@ def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
     return value_at
 
 
-def computed_crc(batch: bytes | memoryview, magic: int) -> int:
+def compute_crc(batch: bytes | memoryview, magic: int) -> int:
     """Return the CRC of a batch by its format: CRC-32C (v2) or CRC-32 (v0, v1)."""
-    return continued_crc(0, memoryview(batch)[crc_begins(magic) :], magic)
+    return update_crc(0, memoryview(batch)[crc_start(magic) :], magic)
 
 
-def crc_begins(magic: int) -> int:
+def crc_start(magic: int) -> int:
     """Return the first byte of a batch that its CRC covers. The CRC covers all bytes after it."""
     return layout.ATTRIBUTES_AT if magic == 2 else layout.MAGIC_AT
 
 
-def continued_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
+def update_crc(crc: int, data: bytes | memoryview, magic: int) -> int:
     """Continue `crc`, the CRC of the previous bytes (0 without any), with `data`."""
     return crc32c(data, crc) if magic == 2 else zlib.crc32(data, crc)
 
 
 def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
     """Raise CorruptBatch if the CRC of `batch`, all bytes of the header's batch, differs from that in the header."""
-    compare_crc(header, computed_crc(batch, header.magic))
+    compare_crc(header, compute_crc(batch, header.magic))
 
 
-def compare_crc(header: BatchHeader, found: int) -> None:
-    if found != header.crc:
-        what = crc_text(header.magic, header.crc, found)
+def compare_crc(header: BatchHeader, computed: int) -> None:
+    if computed != header.crc:
+        what = crc_text(header.magic, header.crc, computed)
         raise CorruptBatch(what, position=header.position, offset=header.base_offset)
 
 
-def crc_text(magic: int, expected: int, found: int) -> str:
+def crc_text(magic: int, expected: int, computed: int) -> str:
     name = "CRC-32C" if magic == 2 else "CRC-32"
-    return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
+    return f"{name} does not match: the header says {expected:#010x}, the bytes give {computed:#010x}"

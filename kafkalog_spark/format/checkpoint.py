@@ -34,7 +34,7 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
-MOST_LEADER_EPOCH_BYTES = 4 << 20
+MAX_LEADER_EPOCH_CHECKPOINT_BYTES = 4 << 20
 """Largest leader-epoch-checkpoint in bytes. With an election each hour for ten years, it has 2 MB."""
 
 VERSION = 0
@@ -95,7 +95,7 @@ def write_offset_checkpoint(path: str | os.PathLike[str], offsets: Mapping[Topic
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
     """As `parse_leader_epochs`; a missing file is an empty list."""
-    return read_state(path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES) or []
+    return read_state(path, parse_leader_epochs, MAX_LEADER_EPOCH_CHECKPOINT_BYTES) or []
 
 
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]]) -> None:
@@ -126,8 +126,8 @@ class _Line(NamedTuple):
 
 
 def _lines(data: bytes, form: str) -> Iterator[_Line]:
-    # As in Java's readLine, a line ends at \n, \r\n or the end of the file. Latin-1 decodes every byte; an invalid one
-    # makes its line malformed.
+    # Unlike in Java's readLine, a lone \r does not end a line. Latin-1 never fails; a byte that is not ASCII then fails
+    # the check of the integer or topic name.
     position = 0
     for number, line in enumerate(io.BytesIO(data), start=1):
         yield _Line(number, position, [word.decode("latin-1") for word in line.split()], form)

@@ -13,7 +13,7 @@ from kafkalog_spark.format.layout import Codec
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Compression levels (KIP-390). The default may lie outside of lowest to highest and is valid all the same."""
+    """Compression levels (KIP-390). The default is valid even if it is outside of lowest to highest."""
 
     default: int
     lowest: int

@@ -35,11 +35,11 @@ def fdatasync_descriptor(fd: int) -> None:
 
 def fsync_tree(path: str | os.PathLike[str]) -> None:
     """Sync all regular files below a directory, and the entries of the directory and its subdirectories."""
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            fsync_tree(entry.path)
-        elif entry.is_file(follow_symlinks=False):
-            fsync_file(entry.path)
+    for dir_entry in os.scandir(path):
+        if dir_entry.is_dir(follow_symlinks=False):
+            fsync_tree(dir_entry.path)
+        elif dir_entry.is_file(follow_symlinks=False):
+            fsync_file(dir_entry.path)
     fsync_directory(path)
 
 

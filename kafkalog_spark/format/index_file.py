@@ -24,13 +24,13 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
 
 
-def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.int64], base_offset: int) -> None:
+def check_end(size: int, entry_size: int, index_name: str, relative: npt.NDArray[np.int64], base_offset: int) -> None:
     """Raise CorruptIndex if a file of `size` bytes ends within an entry, or has a last offset below the base offset.
 
     relative: Relative offsets of the entries, int64[n].
     """
     if size % entry_size:
-        what = f"{kind} has a multiple of {entry_size} bytes, this one has {size}"
+        what = f"{index_name} has a multiple of {entry_size} bytes, this one has {size}"
         raise CorruptIndex(what, position=size - size % entry_size)
     if len(relative) and relative[-1] < 0:
         what = f"the last entry's offset {base_offset + int(relative[-1])} is below the base offset {base_offset}"
@@ -38,30 +38,30 @@ def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.in
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
-    """Read the entries of a file, see `entries_of`; empty if the file does not exist."""
+    """Read the entries of a file, see `read_index_entries`; empty if the file does not exist."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
-            return entries_of(lambda _, size: file.read(size), entry_size)
+            return read_index_entries(lambda _, size: file.read(size), entry_size)
     except FileNotFoundError:
         return b""
 
 
-def most_index_bytes(log_size: int, entry_size: int) -> int:
+def max_index_bytes(log_size: int, entry_size: int) -> int:
     """Return the largest possible size of an index's entries: a batch has one entry at most, and at least 26 bytes."""
     return max(MAX_INDEX_SIZE, log_size // LEGACY_MIN_SIZE[0] * entry_size)
 
 
-def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
+def read_index_entries(read: Callable[[int, int], bytes], entry_size: int, max_bytes: int = MAX_INT32) -> bytes:
     """Read the entries of an index file, and stop at the first piece that ends in an entry of zeros, which is padding.
 
     Args:
         read: read(position, size) returns bytes of the file; called in order.
         entry_size: Bytes of an entry.
-        most: Stop after about so many bytes (segment.index.bytes is an i32).
+        max_bytes: Stop after about so many bytes (segment.index.bytes is an i32).
     """
     pieces: list[bytes] = []
     size = 0
-    while size < most and (piece := read(size, _READ_SIZE)):
+    while size < max_bytes and (piece := read(size, _READ_SIZE)):
         pieces.append(piece)
         size += len(piece)
         if len(piece) < _READ_SIZE or not any(piece[-entry_size:]):

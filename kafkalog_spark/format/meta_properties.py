@@ -21,7 +21,7 @@ from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.regular_file import read_state
 
 META_PROPERTIES_FILE = "meta.properties"
-MOST_BYTES = 1 << 20  # size limit of meta.properties in bytes; a broker writes a few lines
+MAX_META_PROPERTIES_BYTES = 1 << 20  # size limit of meta.properties in bytes; a broker writes a few lines
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
 
@@ -140,7 +140,7 @@ def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
         UnsupportedFormat: If the version is neither 0 nor 1.
         OSError: If the file cannot be read.
     """
-    return read_state(path, parse_meta_properties, MOST_BYTES)
+    return read_state(path, parse_meta_properties, MAX_META_PROPERTIES_BYTES)
 
 
 def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:

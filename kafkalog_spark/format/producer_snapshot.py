@@ -27,7 +27,7 @@ from kafkalog_spark.format.regular_file import parsed, read_whole
 VERSION = 1
 NO_TRANSACTION = -1
 
-MOST_BYTES = 128 << 20
+MAX_SNAPSHOT_BYTES = 128 << 20
 """Largest snapshot in bytes: it has room for almost three million producers of one partition."""
 _HEAD = struct.Struct(">hIi")
 _CRC_FROM = 6
@@ -115,7 +115,7 @@ def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
         FileNotFoundError: If it does not exist. A missing snapshot is not an empty one.
         CorruptFile: If it is too large.
     """
-    return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
+    return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MAX_SNAPSHOT_BYTES)
 
 
 def write_producer_snapshot(

@@ -1,4 +1,4 @@
-"""Opening and reading of regular files in directories to which other users may be able to write.
+"""Opens and reads regular files in directories to which other users may be able to write.
 
 A name in such a directory may stand for a pipe, which would block an open, for a device or a sparse file, whose content
 may be endless, or for a symbolic link out of the directory. Therefore every file that another process may have created
@@ -22,7 +22,7 @@ Content = TypeVar("Content")
 FILE_MODE = 0o664
 """Mode of new files, before the umask: never writable by all users."""
 NOT_REGULAR = "is not a regular file"
-MOST_STATE_BYTES = 64 << 20
+MAX_STATE_FILE_BYTES = 64 << 20
 """Default size limit in bytes of a file that is read whole: a checkpoint of a million partitions has 50 MB."""
 
 
@@ -96,27 +96,27 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         remaining = remaining[os.write(fd, remaining) :]
 
 
-def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> bytes:
+def read_whole(path: str | os.PathLike[str], max_bytes: int = MAX_STATE_FILE_BYTES) -> bytes:
     """Return the content of a small file.
 
     Args:
-        most: Size limit in bytes.
+        max_bytes: Size limit in bytes.
 
     Raises:
-        CorruptFile: If the file is larger than `most`; nothing is read then.
+        CorruptFile: If the file is larger than `max_bytes`; nothing is read then.
         NotRegularFile: If the path is not a regular file.
         OSError: If the file cannot be read.
     """
     with descriptor(path) as fd:
         size = os.fstat(fd).st_size
-        if size > most:
+        if size > max_bytes:
             raise _too_large(f"{size}", path)
         with open(fd, "rb", closefd=False) as file:
-            return file.read(most)
+            return file.read(max_bytes)
 
 
 def parsed(
-    read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, most: int = MOST_STATE_BYTES
+    read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, max_bytes: int = MAX_STATE_FILE_BYTES
 ) -> Content:
     """Read and parse a file.
 
@@ -124,23 +124,23 @@ def parsed(
         read: Returns the content, at most the given number of bytes.
         parse: Parses the content.
         path: Path that errors contain.
-        most: Size limit in bytes.
+        max_bytes: Size limit in bytes.
 
     Raises:
-        CorruptFile: If the content is larger than `most`.
+        CorruptFile: If the content is larger than `max_bytes`.
         KafkalogError: If `parse` raises it; with the path.
     """
     try:
-        data = read(most + 1)
-        if len(data) > most:
-            raise _too_large(f"more than {most}", path)
+        data = read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise _too_large(f"more than {max_bytes}", path)
         return parse(data)
     except KafkalogError as error:
         raise error.at(path=path) from None
 
 
 def read_state(
-    path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
+    path: str | os.PathLike[str], parse: Callable[[bytes], Content], max_bytes: int = MAX_STATE_FILE_BYTES
 ) -> Content | None:
     """Read and parse a state file.
 
@@ -148,12 +148,12 @@ def read_state(
         The parsed content, or None if the file does not exist.
 
     Raises:
-        CorruptFile: If the path is not a regular file or the content is larger than `most`.
+        CorruptFile: If the path is not a regular file or the content is larger than `max_bytes`.
         KafkalogError: If `parse` raises it; with the path.
         OSError: If the file cannot be read.
     """
     try:
-        return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
+        return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), max_bytes)
     except FileNotFoundError:
         return None
     except NotRegularFile as error:

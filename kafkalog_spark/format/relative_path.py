@@ -1,4 +1,4 @@
-"""Check that a relative path from untrusted data stays below its root."""
+"""Checks that a relative path from untrusted data stays below its root."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ record's own). Entries are added together with those of the offset index, and on
 closed, but only when the timestamp has grown. Logs without timestamps (message format v0) have an empty time index.
 
 An index is a hint, as in offset_index.py, and `parse_time_index` never raises. The last entry tells the largest
-timestamp of a segment only when the segment is closed and the index is whole (see `TimeIndex.whole`).
+timestamp of a segment only when the segment is closed and the index is whole (see `TimeIndex.is_complete`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class TimeIndex:
     Attributes:
         timestamps: int64[n], ms, strictly increasing.
         offsets: int64[n], absolute, not decreasing.
-        whole: True if the file had only these entries. Otherwise the segment was not closed cleanly, and entries for
-            later timestamps may be missing.
+        is_complete: True if the file had only these entries. Otherwise the segment was not closed cleanly, and entries
+            for later timestamps may be missing.
     """
 
     timestamps: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
-    whole: bool = True
+    is_complete: bool = True
 
     def __len__(self) -> int:
         return len(self.timestamps)

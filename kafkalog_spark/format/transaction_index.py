@@ -48,7 +48,7 @@ class AbortedSearch(NamedTuple):
     """
 
     transactions: list[AbortedTransaction]
-    complete: bool
+    is_complete: bool
 
 
 def parse_transaction_index(data: bytes | bytearray | memoryview, base_offset: int = 0) -> list[AbortedTransaction]:

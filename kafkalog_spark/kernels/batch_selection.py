@@ -1,4 +1,4 @@
-"""Selection of batches from a header table: check their order, drop batches without requested records, and choose how
+"""Selects batches from a header table: check their order, drop batches without requested records, and choose how
 the others are decoded.
 
 One kernel applies all rules in one pass. In numpy, each rule would cost a pass with a temporary array.
@@ -13,7 +13,7 @@ import numpy as np
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.primitives import kernel
-from kafkalog_spark.kernels.rows import Limit, UnitColumn
+from kafkalog_spark.kernels.rows import BatchColumn, Limit
 
 _LAST_CODEC = int(max(Codec))
 MAX_RECORDS_PER_BYTE = 4
@@ -66,7 +66,7 @@ def first_invalid_batch(table, previous, lowest, highest):  # type: ignore[no-un
 
 @kernel
 def select_batches(  # type: ignore[no-untyped-def]
-    table, excluded, limits, control_records, headers_only, uses_timestamps, max_records, selection, units
+    table, excluded, limits, control_records, headers_only, uses_timestamps, max_records, selection, batches
 ):
     """Select the batches of `table` that can contain requested records. No such batch is dropped.
 
@@ -79,7 +79,7 @@ def select_batches(  # type: ignore[no-untyped-def]
         uses_timestamps: 1 if timestamps are requested or filtered, else 0.
         max_records: A batch with a higher record count is always opened.
         selection: int64[len(SelectionRow), n]; a column is filled for each selected batch.
-        units: int64[n, len(UnitColumn)]; a row is filled for each selected batch. Only meaningful for v2.
+        batches: int64[n, len(BatchColumn)]; a row is filled for each selected batch. Only meaningful for v2.
 
     Returns:
         Number of selected batches.
@@ -129,11 +129,11 @@ def select_batches(  # type: ignore[no-untyped-def]
         selection[SelectionRow.ROW, kept], selection[SelectionRow.KIND, kept] = i, kind
         selection[SelectionRow.START, kept] = at + layout.RECORDS_AT if v2 else at
         selection[SelectionRow.END, kept] = at + size
-        units[kept, UnitColumn.BASE_OFFSET] = base
-        units[kept, UnitColumn.LAST_DELTA] = last - base
-        units[kept, UnitColumn.COUNT] = count
-        units[kept, UnitColumn.BASE_TIMESTAMP] = table[i, HeaderColumn.BASE_TIMESTAMP]
-        units[kept, UnitColumn.MAX_TIMESTAMP] = max_timestamp
-        units[kept, UnitColumn.LOG_APPEND] = 1 if log_append else 0
+        batches[kept, BatchColumn.BASE_OFFSET] = base
+        batches[kept, BatchColumn.LAST_DELTA] = last - base
+        batches[kept, BatchColumn.COUNT] = count
+        batches[kept, BatchColumn.BASE_TIMESTAMP] = table[i, HeaderColumn.BASE_TIMESTAMP]
+        batches[kept, BatchColumn.MAX_TIMESTAMP] = max_timestamp
+        batches[kept, BatchColumn.LOG_APPEND] = 1 if log_append else 0
         kept += 1
     return np.int64(kept)

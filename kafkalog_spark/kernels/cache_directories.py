@@ -49,24 +49,24 @@ def cache_directories(module: str, py_file: str, digest: str) -> tuple[CacheDire
         digest: sources_digest of the module. It is part of the names in directories that all programs of a user share.
             The path of the source is not, because Spark and pip give each application another one.
     """
-    name, source, found = f"{module}-{digest[:16]}", os.path.dirname(os.path.abspath(py_file)), []
+    name, source, directories = f"{module}-{digest[:16]}", os.path.dirname(os.path.abspath(py_file)), []
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
-        found.append(CacheDirectory(configured, os.path.join(configured, name)))
+        directories.append(CacheDirectory(configured, os.path.join(configured, name)))
     if os.path.isdir(source):
         package = source
         for _ in range(module.count(".") - 1):
             package = os.path.dirname(package)
         compiled = os.path.join(package, "compiled", name)
-        found.append(CacheDirectory(package, compiled, is_writable_at_runtime=False))
-        found.append(CacheDirectory(source, os.path.join(source, "__pycache__")))
+        directories.append(CacheDirectory(package, compiled, is_writable_at_runtime=False))
+        directories.append(CacheDirectory(source, os.path.join(source, "__pycache__")))
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if os.path.isabs(home):  # expanduser leaves "~" for a user without an entry in the password database
-        found.append(CacheDirectory(home, os.path.join(home, "numba", name)))
+        directories.append(CacheDirectory(home, os.path.join(home, "numba", name)))
     temporary = temporary_directory()
     # The name is predictable, and the code in a cache is executed: another user must not be able to put some there.
     if not os.path.lexists(temporary) or _is_private(temporary):
-        found.append(CacheDirectory(temporary, os.path.join(temporary, name)))
-    return tuple(found)
+        directories.append(CacheDirectory(temporary, os.path.join(temporary, name)))
+    return tuple(directories)
 
 
 def temporary_directory() -> str:

@@ -37,12 +37,12 @@ def sources_digest(module: str) -> str:
 
     Their functions and constants are compiled into the kernels of the module. The module must be in sys.modules.
     """
-    found, waiting = {module}, [module]
+    modules, waiting = {module}, [module]
     while waiting:
-        new = set(_source(waiting.pop())[1]) - found
-        found |= new
+        new = set(_source(waiting.pop())[1]) - modules
+        modules |= new
         waiting += new
-    return hashlib.sha256("".join(f"{name} {_source(name)[0]}\n" for name in sorted(found)).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{name} {_source(name)[0]}\n" for name in sorted(modules)).encode()).hexdigest()
 
 
 @cache
@@ -150,7 +150,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             target_context.refresh()
             if (directory := writable_directory(self._directories)) is not None:
                 self._lock = _locked(os.path.join(directory, f"{self._impl.filename_base}.lock"))
-                found = self._look_up(sig, target_context)  # another process may have compiled it meanwhile
+                found = self._look_up(sig, target_context)  # another process may have just compiled it
         if found is not None:
             self._unlock()
         return found
@@ -173,7 +173,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 def _locked(path: str) -> FileIO | None:
     """Open and lock a file; return None if the file system has no locks, so that each process compiles for itself.
 
-    It is a POSIX record lock, because workers that Spark forks meanwhile do not inherit it.
+    It is a POSIX record lock, because workers that Spark forks while it is held do not inherit it.
     """
     try:
         file = FileIO(path, "a")

@@ -9,14 +9,14 @@ from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.kernels.primitives import crc_of, inlined, kernel, read_i32, read_i64, read_u32
 from kafkalog_spark.kernels.rows import (
     Cursor,
-    LegacyUnitColumn,
+    LegacyBatchColumn,
     Limit,
     Status,
-    begin_unit,
+    begin_batch,
     clear_bit,
-    is_member,
+    passes_filter,
     put_bytes,
-    stopped,
+    stop_decoding,
 )
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
@@ -37,7 +37,7 @@ def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignor
 
     Returns:
         (number of valid messages, inner offset of the last one, a Status, position in the payload at which the check
-        stopped)
+        stop_decoding)
     """
     smallest = _SMALLEST_V1 if magic == 1 else _SMALLEST_V0
     at = start
@@ -63,7 +63,7 @@ def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignor
 
 
 @kernel
-def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def decode_legacy(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the messages of the given message sets to `rows`, beginning at the position in `cursor`.
 
     Args:
@@ -71,26 +71,26 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
             a wrapper that passed inspect_message_set.
         starts: int64[n].
         ends: int64[n].
-        units: int64[n, len(LegacyUnitColumn)].
+        batches: int64[n, len(LegacyBatchColumn)].
         cursor, limits, offsets_in, timestamps_in, rows: As in decode_v2.
 
     Returns:
         As decode_v2.
     """
-    for i in range(cursor[Cursor.UNIT], starts.size):
-        at, previous = begin_unit(cursor, starts[i])
+    for i in range(cursor[Cursor.BATCH], starts.size):
+        at, previous = begin_batch(cursor, starts[i])
         status, at, previous = _messages(
-            payload, at, ends[i], previous, units[i], cursor, limits, offsets_in, timestamps_in, rows
+            payload, at, ends[i], previous, batches[i], cursor, limits, offsets_in, timestamps_in, rows
         )
         if status != Status.DONE:
-            return stopped(cursor, status, i, at, previous)
-        cursor[Cursor.AT] = -1
-    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
+            return stop_decoding(cursor, status, i, at, previous)
+        cursor[Cursor.POSITION] = -1
+    cursor[Cursor.BATCH], cursor[Cursor.POSITION] = starts.size, -1
     return np.int64(Status.DONE)
 
 
 @inlined
-def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def _messages(payload, at, end, previous, batch, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the messages in payload[at:end] that pass the filter.
 
     Args:
@@ -99,8 +99,15 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
     Returns:
         (Status, position of the message at which it stopped, offset of the message before it)
     """
-    magic, add, last = unit[LegacyUnitColumn.MAGIC], unit[LegacyUnitColumn.ADD], unit[LegacyUnitColumn.LAST_OFFSET]
-    replaced, replacement = unit[LegacyUnitColumn.REPLACED] != 0, unit[LegacyUnitColumn.REPLACEMENT]
+    magic, offset_shift, last = (
+        batch[LegacyBatchColumn.MAGIC],
+        batch[LegacyBatchColumn.OFFSET_SHIFT],
+        batch[LegacyBatchColumn.LAST_OFFSET],
+    )
+    is_log_append, log_append_timestamp = (
+        batch[LegacyBatchColumn.IS_LOG_APPEND] != 0,
+        batch[LegacyBatchColumn.LOG_APPEND_TIMESTAMP],
+    )
     max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
     want_timestamp = limits[Limit.WANT_TIMESTAMP] != 0
@@ -109,19 +116,19 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
     while at < end:
         size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         body_end = at + size
-        offset = read_i64(payload, at + layout.OFFSET_AT) + add
+        offset = read_i64(payload, at + layout.OFFSET_AT) + offset_shift
         if offset <= previous or offset > last:
             status = np.int64(Status.OFFSET_ORDER)
             break
         timestamp = np.int64(layout.NO_TIMESTAMP)
         if magic == 1:
-            timestamp = replacement if replaced else read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
+            timestamp = log_append_timestamp if is_log_append else read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
         wanted = (
             limits[Limit.OFFSET_FROM] <= offset < limits[Limit.OFFSET_UNTIL]
             and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         )
         if wanted:
-            wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
+            wanted = passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)
         if wanted:
             if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)
@@ -176,7 +183,7 @@ def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, time
             if want_timestamp:
                 rows.timestamp[row] = timestamp * 1000
             if limits[Limit.WANT_TIMESTAMP_TYPE] != 0:
-                rows.timestamp_type[row] = np.int32(unit[LegacyUnitColumn.TIMESTAMP_TYPE])
+                rows.timestamp_type[row] = np.int32(batch[LegacyBatchColumn.TIMESTAMP_TYPE])
             row += 1
         previous = offset
         at = body_end

@@ -22,16 +22,16 @@ from kafkalog_spark.kernels.primitives import (
     varint32,
 )
 from kafkalog_spark.kernels.rows import (
+    BatchColumn,
     Cursor,
     Limit,
     Status,
-    UnitColumn,
-    begin_unit,
+    begin_batch,
     clear_bit,
-    is_member,
+    passes_filter,
     put_bytes,
     set_bit,
-    stopped,
+    stop_decoding,
 )
 
 _LOOKAHEAD = 16
@@ -40,14 +40,14 @@ at most 10 bytes. They are loaded eight at a time, the last time from byte 4 at 
 
 
 @kernel
-def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def decode_v2(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the records of the given v2 batches to `rows`, beginning at the position in `cursor`.
 
     Args:
         payload: uint8[], read-only; the uncompressed records of batch i are payload[starts[i]:ends[i]].
         starts: int64[n].
         ends: int64[n].
-        units: int64[n, len(UnitColumn)].
+        batches: int64[n, len(BatchColumn)].
         cursor: int64[], see rows.Cursor.
         limits: int64[len(Limit)].
         offsets_in: Offsets of the requested records, sorted int64[]; empty means no condition.
@@ -55,39 +55,39 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
         rows: Rows.
 
     Returns:
-        A Status. After a fault, cursor[UNIT] is the faulty batch, and cursor[FAULT_AT] the byte of the payload.
+        A Status. After a fault, cursor[BATCH] is the faulty batch, and cursor[FAULT_POSITION] the byte of the payload.
     """
     has_lists = offsets_in.size > 0 or timestamps_in.size > 0
-    for i in range(cursor[Cursor.UNIT], starts.size):
-        unit, end = units[i], ends[i]
-        at, previous_delta = begin_unit(cursor, starts[i])
+    for i in range(cursor[Cursor.BATCH], starts.size):
+        batch, end = batches[i], ends[i]
+        at, previous_delta = begin_batch(cursor, starts[i])
         record = cursor[Cursor.RECORD]
-        last_offset = unit[UnitColumn.BASE_OFFSET] + unit[UnitColumn.LAST_DELTA]
+        last_offset = batch[BatchColumn.BASE_OFFSET] + batch[BatchColumn.LAST_DELTA]
         if (
             not has_lists
-            and unit[UnitColumn.BASE_OFFSET] >= limits[Limit.OFFSET_FROM]
+            and batch[BatchColumn.BASE_OFFSET] >= limits[Limit.OFFSET_FROM]
             and last_offset < limits[Limit.OFFSET_UNTIL]
         ):  # fmt: skip
             record, at, previous_delta = _plain_records(
-                payload, at, end, record, previous_delta, unit, cursor, limits, rows
+                payload, at, end, record, previous_delta, batch, cursor, limits, rows
             )
         status, record, at, previous_delta = _any_records(
-            payload, at, end, record, previous_delta, unit, cursor, limits, (offsets_in, timestamps_in), rows
+            payload, at, end, record, previous_delta, batch, cursor, limits, (offsets_in, timestamps_in), rows
         )
         if status == Status.DONE and at != end:
             status = np.int64(Status.TRAILING_BYTES)
         if status != Status.DONE:
             cursor[Cursor.RECORD] = record
-            return stopped(cursor, status, i, at, previous_delta)
-        cursor[Cursor.AT] = -1
-    cursor[Cursor.UNIT], cursor[Cursor.AT] = starts.size, -1
+            return stop_decoding(cursor, status, i, at, previous_delta)
+        cursor[Cursor.POSITION] = -1
+    cursor[Cursor.BATCH], cursor[Cursor.POSITION] = starts.size, -1
     return np.int64(Status.DONE)
 
 
 # Not `inlined`: LLVM must optimise this function by itself, and once more in the kernel. Otherwise small records decode
 # more slowly (benchmarks/decode.py).
 @njit(forceinline=True, _nrt=False)
-def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
+def _plain_records(payload, at, end, record, previous_delta, batch, cursor, limits, rows):  # type: ignore[no-untyped-def]
     """Append plain records, and stop before the first record that is not plain.
 
     A plain record has lengths of at most three bytes and no headers, passes the filter, and fits into the buffers.
@@ -95,11 +95,15 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
     Returns:
         (number of the record at which it stopped, its position, offset delta of the record before it)
     """
-    base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
+    base_offset, last_delta, count = (
+        batch[BatchColumn.BASE_OFFSET],
+        batch[BatchColumn.LAST_DELTA],
+        batch[BatchColumn.COUNT],
+    )
     base_timestamp, max_timestamp, log_append = (
-        unit[UnitColumn.BASE_TIMESTAMP],
-        unit[UnitColumn.MAX_TIMESTAMP],
-        unit[UnitColumn.LOG_APPEND],
+        batch[BatchColumn.BASE_TIMESTAMP],
+        batch[BatchColumn.MAX_TIMESTAMP],
+        batch[BatchColumn.LOG_APPEND],
     )
     # Load arrays and limits into variables once: a store into a buffer could change them, as far as LLVM knows.
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
@@ -181,7 +185,7 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
 
 
 @inlined
-def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
+def _any_records(payload, at, end, record, previous_delta, batch, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
     """Check the records from number `record` on by all rules, and append those that pass the filter.
 
     Args:
@@ -190,11 +194,15 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
     Returns:
         (Status, number of the record at which it stopped, its position, offset delta of the record before it)
     """
-    base_offset, last_delta, count = unit[UnitColumn.BASE_OFFSET], unit[UnitColumn.LAST_DELTA], unit[UnitColumn.COUNT]
+    base_offset, last_delta, count = (
+        batch[BatchColumn.BASE_OFFSET],
+        batch[BatchColumn.LAST_DELTA],
+        batch[BatchColumn.COUNT],
+    )
     base_timestamp, max_timestamp, log_append = (
-        unit[UnitColumn.BASE_TIMESTAMP],
-        unit[UnitColumn.MAX_TIMESTAMP],
-        unit[UnitColumn.LOG_APPEND],
+        batch[BatchColumn.BASE_TIMESTAMP],
+        batch[BatchColumn.MAX_TIMESTAMP],
+        batch[BatchColumn.LOG_APPEND],
     )
     max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
@@ -222,7 +230,7 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
         wanted = limits[Limit.OFFSET_FROM] <= offset < limits[Limit.OFFSET_UNTIL]
         wanted = wanted and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         if wanted and has_lists:
-            wanted = is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)
+            wanted = passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)
         if wanted:
             if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)

@@ -1,6 +1,6 @@
 """Decorators of kernels, and functions that kernels call: integers, varints, copies, CRCs and UTF-8 in uint8 arrays.
 
-The functions check no bounds unless their docstring says so.
+The functions do no bounds checks unless their docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def kernel_for(signature: Any) -> Callable[[Any], Any]:
     return compile_for_signature
 
 
-def byte_pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+def byte_pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
     """Return the LLVM pointer to byte `at` of a uint8 array; for use in intrinsics."""
-    data = cgutils.create_struct_proxy(kind)(context, builder, array).data
+    data = cgutils.create_struct_proxy(array_type)(context, builder, array).data
     return builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
 
 
@@ -81,20 +81,21 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
     return signature, generate
 
 
-def _load(kind: Any, bits: Any) -> Any:
-    """Return an intrinsic load(buffer, at) that reads a little-endian value from a uint8 array.
+def _load(numba_type: Any, llvm_type: Any) -> Any:
+    """Return an intrinsic load(buffer, at) that reads a value from a uint8 array.
 
-    Unlike indexing, it does not check whether `at` is negative.
+    The byte order is the machine's, except that uint64 is always little-endian. Unlike indexing, it does not check
+    whether `at` is negative.
     """
 
     @intrinsic
     def load(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-        signature = kind(buffer, types.int64)
+        signature = numba_type(buffer, types.int64)
 
         def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
             pointer = byte_pointer(context, builder, sig.args[0], *args)
-            value = builder.load(builder.bitcast(pointer, bits.as_pointer()), align=1)
-            return builder.bswap(value) if sys.byteorder == "big" and kind is types.uint64 else value
+            value = builder.load(builder.bitcast(pointer, llvm_type.as_pointer()), align=1)
+            return builder.bswap(value) if sys.byteorder == "big" and numba_type is types.uint64 else value
 
         return signature, generate
 
@@ -199,7 +200,7 @@ def crc_table(polynomial: int) -> np.ndarray:
 CRC32C_TABLE = crc_table(0x82F63B78)  # Castagnoli: record batches v2
 CRC32_TABLE = crc_table(0xEDB88320)  # IEEE 802.3: messages v0, v1
 
-TOO_FAR = np.int64(2**62)
+INVALID_POSITION = np.int64(2**62)
 """Returned as the position after a varint that is too long or incomplete. It is greater than every valid position, so
 that the next bounds check fails."""
 
@@ -213,8 +214,8 @@ def _signed(raw):  # type: ignore[no-untyped-def]
 def _varint(bits: int, most_bytes: int) -> Any:
     """Return a function read(buffer, at, end) that decodes the zigzag varint in buffer[at:end].
 
-    It returns (value, position after the varint), or (0, TOO_FAR) if the varint does not end before `end`, or has more
-    than `most_bytes` bytes. Bits above the lowest `bits` are dropped.
+    It returns (value, position after the varint), or (0, INVALID_POSITION) if the varint does not end before `end`, or
+    has more than `most_bytes` bytes. Bits above the lowest `bits` are dropped.
     """
     # `most_bytes` is a constant of the function, not an argument, because small records decode faster that way.
     mask, last_shift = np.uint64(2**bits - 1), np.uint64(7 * (most_bytes - 1))
@@ -222,14 +223,14 @@ def _varint(bits: int, most_bytes: int) -> Any:
     @helper
     def read(buffer, at, end):  # type: ignore[no-untyped-def]
         if at >= end:
-            return np.int64(0), TOO_FAR
+            return np.int64(0), INVALID_POSITION
         byte = np.uint64(buffer[at])
         at += 1
         value = byte & np.uint64(0x7F)
         shift = np.uint64(7)
         while byte & np.uint64(0x80):
             if at >= end or shift > last_shift:
-                return np.int64(0), TOO_FAR
+                return np.int64(0), INVALID_POSITION
             byte = np.uint64(buffer[at])
             at += 1
             value |= (byte & np.uint64(0x7F)) << shift
@@ -270,7 +271,7 @@ def short_varint(word):  # type: ignore[no-untyped-def]
 def crc_of(buffer, start, end, table):  # type: ignore[no-untyped-def]
     """Return the CRC of buffer[start:end] as int64. table: made by crc_table.
 
-    It is slower than the library's CRC, but saves the call from Python: use it for small batches only.
+    It is slower than a CRC in C (crc32c, zlib), but saves the call from Python: use it for small batches only.
     """
     crc = np.uint32(0xFFFFFFFF)
     at = start

@@ -20,7 +20,7 @@ def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
     at = start
     for _ in range(count):
         size, body = varint32(payload, at, end)
-        if body > end:  # TOO_FAR, for a varint that goes past `end`
+        if body > end:  # INVALID_POSITION, for a varint that goes past `end`
             return np.int64(TRUNCATED)
         if size < 0:
             return np.int64(BAD_RECORD_LENGTH)

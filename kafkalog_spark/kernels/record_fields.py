@@ -17,7 +17,7 @@ import numpy as np
 
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import (
-    TOO_FAR,
+    INVALID_POSITION,
     helper,
     inlined,
     load_u64,
@@ -95,7 +95,7 @@ def _any_record_fields(payload, at, end):  # type: ignore[no-untyped-def]
     if size > end - body:
         return np.int64(RecordFault.TOO_FEW), nothing, nothing, nothing, nothing, nothing, nothing
     body_end = body + size
-    # One check covers several fields: a varint that goes past the end yields TOO_FAR, and positions only grow.
+    # One check covers several fields: a varint that goes past the end yields INVALID_POSITION, and positions only grow.
     timestamp_delta, cur = varint(payload, body + 1, body_end)
     delta, cur = varint32(payload, cur, body_end)
     key_size, key_at = varint32(payload, cur, body_end)
@@ -116,13 +116,13 @@ def _any_record_fields(payload, at, end):  # type: ignore[no-untyped-def]
 
 @helper
 def _after_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
-    """Return the position after `headers` record headers in payload[at:end]; TOO_FAR if one is malformed or cut."""
+    """Return the position after `headers` record headers in payload[at:end]; INVALID_POSITION if one is malformed."""
     for _ in range(headers):
         size, at = varint32(payload, at, end)
         if at > end or size < 0 or size > end - at:
-            return TOO_FAR
+            return INVALID_POSITION
         size, at = varint32(payload, at + size, end)
         if at > end or size > end - at:
-            return TOO_FAR
+            return INVALID_POSITION
         at += max(size, np.int64(0))
     return at

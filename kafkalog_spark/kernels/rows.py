@@ -38,8 +38,12 @@ class Rows(NamedTuple):
     header_value_valid: np.ndarray  # uint8 bitmap, zeroed
 
 
+FILL_LEVELS = 10
+"""Number of fill levels: the entries of `cursor` from ROWS to HEADER_VALUE_NULLS."""
+
+
 class Cursor(IntEnum):
-    """Entries of `cursor`, int64[SAVED + UNIT]: fill levels, the position at which decoding resumes, and the fault."""
+    """Entries of `cursor`, int64[SAVED + FILL_LEVELS]: fill levels, where decoding resumes, and the fault."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -51,15 +55,15 @@ class Cursor(IntEnum):
     VALUE_NULLS = 7
     HEADER_LIST_NULLS = 8
     HEADER_VALUE_NULLS = 9
-    UNIT = 10  # row in `units` of the batch to resume with
+    BATCH = 10  # row in `batches` of the batch to resume with
     RECORD = 11  # next record of that batch
-    AT = 12  # byte of the payload where that record begins; -1 if decoding of the batch has not begun
+    POSITION = 12  # byte of the payload where that record begins; -1 if decoding of the batch has not begun
     LAST_DELTA = 13  # offset delta of the previous record
-    FAULT_AT = 14  # byte of the payload where a fault was found
+    FAULT_POSITION = 14  # byte of the payload where a fault was found
     NEEDED = 15  # with NEED_*: free bytes or headers that the next record requires in that buffer
     FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record
     FAULT_TIMESTAMP = 17  # with TIMESTAMP_RANGE: timestamp of the record, in ms
-    SAVED = 18  # first of UNIT entries: ROWS to HEADER_VALUE_NULLS at the beginning of the batch, for a rollback
+    SAVED = 18  # first of FILL_LEVELS entries: the fill levels at the beginning of the batch, for a rollback
 
 
 class Limit(IntEnum):
@@ -80,8 +84,8 @@ class Limit(IntEnum):
     WANT_TIMESTAMP_TYPE = 12
 
 
-class UnitColumn(IntEnum):
-    """Columns of `units`, int64[n, len(UnitColumn)]: fields of a v2 batch's header that decoding its records needs."""
+class BatchColumn(IntEnum):
+    """Columns of `batches`, int64[n, len(BatchColumn)]: header fields of a v2 batch for decoding its records."""
 
     BASE_OFFSET = 0
     LAST_DELTA = 1
@@ -91,17 +95,17 @@ class UnitColumn(IntEnum):
     LOG_APPEND = 5  # 1 with LogAppendTime: every record has MAX_TIMESTAMP
 
 
-class LegacyUnitColumn(IntEnum):
-    """Columns of `units`, int64[n, len(LegacyUnitColumn)]: fields of a message set (v0, v1) for decoding its messages.
+class LegacyBatchColumn(IntEnum):
+    """Columns of `batches`, int64[n, len(LegacyBatchColumn)]: fields of a message set (v0, v1) for decoding it.
 
     A message set is a single message, or the messages of a wrapper.
     """
 
     MAGIC = 0
-    ADD = 1  # number to add to each message's offset
+    OFFSET_SHIFT = 1  # number to add to each message's offset
     LAST_OFFSET = 2
-    REPLACED = 3  # 1 with LogAppendTime: the wrapper's timestamp replaces those of its messages
-    REPLACEMENT = 4  # that timestamp, ms
+    IS_LOG_APPEND = 3  # 1 with LogAppendTime: the wrapper's timestamp replaces those of its messages
+    LOG_APPEND_TIMESTAMP = 4  # that timestamp, ms
     TIMESTAMP_TYPE = 5  # a layout.TimestampType
 
 
@@ -129,8 +133,8 @@ class Status(FaultCode):
 
 
 @helper
-def is_member(values, value):  # type: ignore[no-untyped-def]
-    """True if `values` (sorted int64[]) contains `value`, or is empty, which means that there is no condition."""
+def passes_filter(values, value):  # type: ignore[no-untyped-def]
+    """True if a row with `value` passes the filter: `values` (sorted int64[]) is empty (no filter) or contains it."""
     low, high = 0, values.size
     if high == 0:
         return True
@@ -144,55 +148,57 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
-    """Begin batch cursor[UNIT] at byte `start` of the payload, or resume it, and save the fill levels for a rollback.
+def begin_batch(cursor, start):  # type: ignore[no-untyped-def]
+    """Begin batch cursor[BATCH] at byte `start` of the payload, or resume it; save the fill levels for a rollback.
 
     Returns:
         (byte of the payload to read next, offset delta of the previous record)
     """
-    for i in range(Cursor.UNIT):
+    for i in range(FILL_LEVELS):
         cursor[Cursor.SAVED + i] = cursor[i]
-    if cursor[Cursor.AT] < 0:
+    if cursor[Cursor.POSITION] < 0:
         cursor[Cursor.RECORD], cursor[Cursor.LAST_DELTA] = 0, -1
         return start, np.int64(-1)
-    return cursor[Cursor.AT], cursor[Cursor.LAST_DELTA]
+    return cursor[Cursor.POSITION], cursor[Cursor.LAST_DELTA]
 
 
 @helper
-def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
+def stop_decoding(cursor, status, batch, position, previous_delta):  # type: ignore[no-untyped-def]
     """Store in `cursor` where decoding stopped, and return the Status for the caller.
 
-    The rows of a faulty batch are removed from the buffers; with TIMESTAMP_RANGE, the rows before the record remain.
+    NEED_* becomes FULL if rows are ready: the caller takes them first. The rows of a faulty batch are removed from the
+    buffers; with TIMESTAMP_RANGE, the rows before the record remain.
     """
     if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[Cursor.ROWS] > 0:
         status = np.int64(Status.FULL)
     if status >= Status.RECORD_OVERRUNS and status != Status.TIMESTAMP_RANGE:
-        for i in range(Cursor.UNIT):
+        for i in range(FILL_LEVELS):
             cursor[i] = cursor[Cursor.SAVED + i]
-    cursor[Cursor.UNIT], cursor[Cursor.AT], cursor[Cursor.LAST_DELTA], cursor[Cursor.FAULT_AT] = unit, at, previous, at
+    cursor[Cursor.BATCH], cursor[Cursor.POSITION], cursor[Cursor.LAST_DELTA] = batch, position, previous_delta
+    cursor[Cursor.FAULT_POSITION] = position
     return status
 
 
 @njit(inline="always")
-def set_bit(bitmap, at):  # type: ignore[no-untyped-def]
-    bitmap[at >> 3] |= np.uint8(1 << (at & 7))
+def set_bit(bitmap, index):  # type: ignore[no-untyped-def]
+    bitmap[index >> 3] |= np.uint8(1 << (index & 7))
 
 
 @njit(inline="always")
-def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
+def clear_bit(bitmap, index):  # type: ignore[no-untyped-def]
     """Clear a bit. The bitmap begins zeroed, but a batch that was rolled back may have left bits set."""
-    bitmap[at >> 3] &= np.uint8(~(1 << (at & 7)) & 0xFF)
+    bitmap[index >> 3] &= np.uint8(~(1 << (index & 7)) & 0xFF)
 
 
 @njit(inline="always")
-def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
-    """Append source[at:at + size] as value `row` of a binary column, or null if `size` is negative.
+def put_bytes(data, offsets, valid, row, filled, source, position, size):  # type: ignore[no-untyped-def]
+    """Append source[position:position + size] as value `row` of a binary column, or null if `size` is negative.
 
     Returns:
         The new fill level of `data`, in bytes.
     """
     if size >= 0:
-        copy_bytes(data, filled, source, at, size)
+        copy_bytes(data, filled, source, position, size)
         filled += size
         set_bit(valid, row)
     else:

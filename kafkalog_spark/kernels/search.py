@@ -15,7 +15,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import helper, inlined, kernel, read_i32, read_i64, varint32
 from kafkalog_spark.kernels.record_fields import record_fields
-from kafkalog_spark.kernels.rows import LegacyUnitColumn, Status, UnitColumn
+from kafkalog_spark.kernels.rows import BatchColumn, LegacyBatchColumn, Status
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
@@ -55,14 +55,14 @@ def horspool_shifts(pattern: bytes) -> np.ndarray:
 
 
 @kernel
-def search_v2(payload, starts, ends, units, found, hits, patterns):  # type: ignore[no-untyped-def]
+def search_v2(payload, starts, ends, batches, found, hits, patterns):  # type: ignore[no-untyped-def]
     """Match every record of the given v2 batches.
 
     Args:
         payload: uint8[], read-only; the uncompressed records of batch i are payload[starts[i]:ends[i]].
         starts: int64[n].
         ends: int64[n].
-        units: int64[n, len(UnitColumn)].
+        batches: int64[n, len(BatchColumn)].
         found: int64[], filled with the matching offsets, in order, up to its size.
         hits: uint8[n], set to 1 for each batch with a match.
         patterns: Patterns.
@@ -75,9 +75,9 @@ def search_v2(payload, starts, ends, units, found, hits, patterns):  # type: ign
     checks_rest = patterns.enabled[Condition.VALUE_SUBSTRING] != 0 or patterns.enabled[Condition.HEADER] != 0
     for i in range(starts.size):
         at, end = starts[i], ends[i]
-        base, last_delta = units[i, UnitColumn.BASE_OFFSET], units[i, UnitColumn.LAST_DELTA]
+        base, last_delta = batches[i, BatchColumn.BASE_OFFSET], batches[i, BatchColumn.LAST_DELTA]
         before, previous = matches, np.int64(-1)
-        for _ in range(units[i, UnitColumn.COUNT]):
+        for _ in range(batches[i, BatchColumn.COUNT]):
             fault, record_end, _, delta, key_at, key_size, _ = record_fields(payload, at, end)
             if fault != RecordFault.NONE:
                 is_overrun = fault == RecordFault.TOO_FEW or fault == RecordFault.BAD_LENGTH
@@ -99,14 +99,14 @@ def search_v2(payload, starts, ends, units, found, hits, patterns):  # type: ign
 
 
 @kernel
-def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type: ignore[no-untyped-def]
+def search_legacy(payload, starts, ends, batches, found, hits, patterns):  # type: ignore[no-untyped-def]
     """Match every message of the given message sets (v0, v1); a message has no headers, so none matches HEADER.
 
     Args:
         payload: uint8[], read-only; set i is payload[starts[i]:ends[i]], as in decode_legacy.
         starts: int64[n].
         ends: int64[n].
-        units: int64[n, len(LegacyUnitColumn)].
+        batches: int64[n, len(LegacyBatchColumn)].
         found: int64[], filled with the matching offsets, in order, up to its size.
         hits: uint8[n], set to 1 for each set with a match.
         patterns: Patterns.
@@ -119,7 +119,7 @@ def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type:
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         before = matches
-        head = (_KEY_AT_V1 if units[i, LegacyUnitColumn.MAGIC] == 1 else _KEY_AT_V0) + _LENGTH_SIZE
+        head = (_KEY_AT_V1 if batches[i, LegacyBatchColumn.MAGIC] == 1 else _KEY_AT_V0) + _LENGTH_SIZE
         while at < end:
             body_end = at + read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
             key_at = at + head
@@ -137,7 +137,9 @@ def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type:
                 )
             if matched:
                 if matches < found.size:
-                    found[matches] = read_i64(payload, at + layout.OFFSET_AT) + units[i, LegacyUnitColumn.ADD]
+                    found[matches] = (
+                        read_i64(payload, at + layout.OFFSET_AT) + batches[i, LegacyBatchColumn.OFFSET_SHIFT]
+                    )
                 matches += 1
             at = body_end
         hits[i] = matches > before

@@ -6,11 +6,11 @@ import numpy as np
 
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.kernels.primitives import kernel
-from kafkalog_spark.kernels.rows import Cursor, Limit, Status, UnitColumn, is_member
+from kafkalog_spark.kernels.rows import BatchColumn, Cursor, Limit, Status, passes_filter
 
 
 @kernel
-def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def rows_from_headers(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append a row for each offset of the given v2 batches, with the batch's max timestamp.
 
     Arguments and result are those of decode_v2, so that the caller treats both kernels alike. `payload` and `ends` are
@@ -18,25 +18,25 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
     """
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     row = cursor[Cursor.ROWS]
-    for unit in range(cursor[Cursor.UNIT], starts.size):
-        base_offset, last_delta = units[unit, UnitColumn.BASE_OFFSET], units[unit, UnitColumn.LAST_DELTA]
-        timestamp, log_append = units[unit, UnitColumn.MAX_TIMESTAMP], units[unit, UnitColumn.LOG_APPEND]
+    for batch in range(cursor[Cursor.BATCH], starts.size):
+        base_offset, last_delta = batches[batch, BatchColumn.BASE_OFFSET], batches[batch, BatchColumn.LAST_DELTA]
+        timestamp, log_append = batches[batch, BatchColumn.MAX_TIMESTAMP], batches[batch, BatchColumn.LOG_APPEND]
         if limits[Limit.WANT_TIMESTAMP] != 0 and (timestamp > MAX_TIMESTAMP_MS or timestamp < -MAX_TIMESTAMP_MS):
-            cursor[Cursor.ROWS], cursor[Cursor.UNIT] = row, unit
+            cursor[Cursor.ROWS], cursor[Cursor.BATCH] = row, batch
             cursor[Cursor.FAULT_OFFSET], cursor[Cursor.FAULT_TIMESTAMP] = base_offset, timestamp
             return np.int64(Status.TIMESTAMP_RANGE)
         first = max(base_offset, limits[Limit.OFFSET_FROM])
-        if cursor[Cursor.AT] >= 0:
-            first = cursor[Cursor.AT]
+        if cursor[Cursor.POSITION] >= 0:
+            first = cursor[Cursor.POSITION]
         for offset in range(first, min(base_offset + last_delta + 1, limits[Limit.OFFSET_UNTIL])):
             # With a filter on timestamps, select_batches leaves only batches with LogAppendTime to this kernel: all of
             # their records have the header's timestamp.
             if limits[Limit.TIMESTAMP_FROM] > timestamp or timestamp > limits[Limit.TIMESTAMP_LAST]:
                 break
-            if not (is_member(offsets_in, offset) and is_member(timestamps_in, timestamp)):
+            if not (passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)):
                 continue
             if row >= limits[Limit.ROWS]:
-                cursor[Cursor.ROWS], cursor[Cursor.UNIT], cursor[Cursor.AT] = row, unit, offset
+                cursor[Cursor.ROWS], cursor[Cursor.BATCH], cursor[Cursor.POSITION] = row, batch, offset
                 return np.int64(Status.FULL)
             if limits[Limit.WANT_OFFSET] != 0:
                 offset_out[row] = offset
@@ -45,6 +45,6 @@ def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, 
             if limits[Limit.WANT_TIMESTAMP_TYPE] != 0:
                 type_out[row] = np.int32(log_append)
             row += 1
-        cursor[Cursor.AT] = -1
-    cursor[Cursor.ROWS], cursor[Cursor.UNIT], cursor[Cursor.AT] = row, starts.size, -1
+        cursor[Cursor.POSITION] = -1
+    cursor[Cursor.ROWS], cursor[Cursor.BATCH], cursor[Cursor.POSITION] = row, starts.size, -1
     return np.int64(Status.DONE)

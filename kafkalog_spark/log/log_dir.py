@@ -45,7 +45,8 @@ class LogDirs:
     Attributes:
         locations: The first location of each partition.
         roots: The directories that were opened, with wildcards expanded.
-        copies: All locations of partitions that lie in several of the directories; `chosen` selects the one to read.
+        copies: All locations of partitions that are in several of the directories; `choose_locations` selects the one
+            to read.
         partitions_only: True if every root is the directory of a single partition.
     """
 
@@ -83,14 +84,16 @@ class LogDirs:
         remote: list[RemoteDir] = []
         partitions_only = True
         for root in roots:
-            found = discovery.partitions_below(root, tier)
-            partitions_only = partitions_only and found.is_partition
-            remote += found.remote
-            locations = found.locations
-            if found.remote_storage is not None and tier.layout is not Layout.BROKER:
+            below_root = discovery.find_partitions(root, tier)
+            partitions_only = partitions_only and below_root.is_partition
+            remote += below_root.remote
+            locations = below_root.locations
+            if below_root.remote_storage is not None and tier.layout is not Layout.BROKER:
                 from kafkalog_spark.log.remote.recorded_storage import recorded_dirs  # only needed if there is one
 
-                recorded = recorded_dirs(Root(found.remote_storage, root.store), found.locations, roots, storage, tier)
+                recorded = recorded_dirs(
+                    Root(below_root.remote_storage, root.store), below_root.locations, roots, storage, tier
+                )
                 remote += recorded.dirs
                 tier = replace(tier, keys=tier.keys.with_recorded_files(recorded.key_files))
                 locations = recorded.locations
@@ -120,10 +123,10 @@ class LogDirs:
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition, and of several copies the one that `replica_choice.best_copy` returns.
+        """Open a partition. If several directories have a copy, open the one that `replica_choice.best_copy` returns.
 
         Raises:
-            UnknownPartition: If no directory holds the partition.
+            UnknownPartition: If no directory contains the partition.
         """
         location = self.locations.get((topic, partition))
         if location is None:
@@ -132,15 +135,15 @@ class LogDirs:
             if partitions:
                 what = f"{topic} has partitions {', '.join(map(str, partitions))}"
             raise UnknownPartition(f"not in {', '.join(self.paths)} ({what})", topic_partition=f"{topic}-{partition}")
-        return self.chosen([(topic, partition)])[topic, partition].open()
+        return self.choose_locations([(topic, partition)])[topic, partition].open()
 
-    def chosen(
-        self, wanted: Collection[TopicPartition], replicas: Replicas = "longest", *, pass_over_damage: bool = False
+    def choose_locations(
+        self, partitions: Collection[TopicPartition], replicas: Replicas = "longest", *, pass_over_damage: bool = False
     ) -> dict[TopicPartition, PartitionLocation]:
-        """Return the location to read of each wanted partition, in their order. Choices are logged in one line.
+        """Return the location to read of each partition, in their order. Log all choices in one line.
 
         Args:
-            wanted: The partitions.
+            partitions: The partitions.
             replicas: What to do with a partition in several log directories.
             pass_over_damage: Ignore damage when the ends of copies are compared.
 
@@ -150,11 +153,11 @@ class LogDirs:
             OptionError: With replicas="merge", which reads all copies, for tiered storage.
         """
         if replicas == "error":
-            replica_choice.refuse_copies(self.copies, wanted)
-        replica_choice.check_one_topic(self.locations, self.copies, wanted)
+            replica_choice.refuse_copies(self.copies, partitions)
+        replica_choice.check_one_topic(self.locations, self.copies, partitions)
         choices = {}
-        result = {tp: self.locations[tp] for tp in wanted}
-        for tp in wanted:
+        result = {tp: self.locations[tp] for tp in partitions}
+        for tp in partitions:
             copies = self.copies.get(tp)
             if copies is not None and replicas == "merge":
                 from kafkalog_spark.log.repair.merged_log import merged_location
@@ -214,10 +217,12 @@ class LogDirs:
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         self._check_topic(topic)
-        wanted = [key for key in self.locations if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
-        passing = request.drop_malformed or damage_rows
-        for location in self.chosen(wanted, replicas, pass_over_damage=passing).values():
-            log = location.open(pass_over_damage=passing)
+        partitions = [
+            key for key in self.locations if key[0] == topic or (topic is None and not names.is_internal(key[0]))
+        ]
+        pass_over_damage = request.drop_malformed or damage_rows
+        for location in self.choose_locations(partitions, replicas, pass_over_damage=pass_over_damage).values():
+            log = location.open(pass_over_damage=pass_over_damage)
             warn_of_missing_segments([log])
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
@@ -265,24 +270,24 @@ class LogDirs:
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        locations = self.chosen(self.locations, pass_over_damage=True)
+        locations = self.choose_locations(self.locations, pass_over_damage=True)
         query = table_query(name, columns, of_topics=topic is not None, history=history)
         warn_of_missing_topic(query, locations, self.paths)
-        wanted = {tp: locations[tp] for tp in partitions_of(query, locations) if topic is None or tp[0] == topic}
+        selected = {tp: locations[tp] for tp in partitions_of(query, locations) if topic is None or tp[0] == topic}
 
         def rows() -> Iterator[pa.RecordBatch]:
             context = context_of(query, locations, self.roots)
-            yield from rows_of_units(units_of(query, wanted, whole=topic is None), query, context)
+            yield from rows_of_units(units_of(query, selected, is_unnarrowed=topic is None), query, context)
 
         return pa.RecordBatchReader.from_batches(query.table.schema(query.columns), rows())
 
 
-def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
+def _same_directory(location: PartitionLocation, other: PartitionLocation) -> bool:
     """Return True if two locations are the same directory, perhaps by a symbolic link."""
-    if one.directory == other.directory or one.store.remote or other.store.remote:
-        return one.directory == other.directory
+    if location.directory == other.directory or location.store.is_remote or other.store.is_remote:
+        return location.directory == other.directory
     try:
-        return os.path.samefile(one.directory, other.directory)
+        return os.path.samefile(location.directory, other.directory)
     except OSError:
         return False  # deleted since it was listed
 
@@ -295,14 +300,14 @@ def _with_remote_dirs(
     Each copy in a log directory gets all remote directories of the partition. A partition that no log directory holds
     is located in the first of them.
     """
-    found = {tp: list(locations) for tp, locations in local.items()}
+    located = {tp: list(locations) for tp, locations in local.items()}
     by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
     for remote_dir in remote:
         topic, _, number = remote_dir.partition
         directories = by_partition.setdefault((topic, number), {})
         directories.setdefault(remote_dir.directory, remote_dir)
     if not by_partition:
-        return found
+        return located
     # only needed if there are remote segments
     from kafkalog_spark.log.remote.remote_metadata_reader import RemoteMetadata
     from kafkalog_spark.log.remote.tiered_log import TieredLocation
@@ -313,10 +318,10 @@ def _with_remote_dirs(
         dirs = tuple(directories.values())
         # A manifest has the same information as the topic, and reading it costs less.
         needs_topic = any(remote.tier_root is None or remote.layout is Layout.LOCAL_TIERED for remote in dirs)
-        found[tp] = [
+        located[tp] = [
             TieredLocation(
-                *tp, location.directory, location.store, tp in found, dirs, options, metadata if needs_topic else None
+                *tp, location.directory, location.store, tp in located, dirs, options, metadata if needs_topic else None
             )
-            for location in found.get(tp, dirs[:1])
+            for location in located.get(tp, dirs[:1])
         ]
-    return found
+    return located

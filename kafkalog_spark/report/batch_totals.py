@@ -18,8 +18,8 @@ COLUMNS = (
     "base_timestamp", "max_timestamp", "producer_id", "transactional", "valid",
 )  # fmt: skip
 """Columns of the table `batches` that the totals need."""
-MOST_SEGMENTS = 64  # bars of one partition in a timeline; with more segments, neighbours are merged
-MOST_PRODUCERS = 10_000  # producer IDs that are counted; with more, those with the fewest bytes are dropped
+MAX_SEGMENTS = 64  # bars of one partition in a timeline; with more segments, neighbours are merged
+MAX_PRODUCERS = 10_000  # producer IDs that are counted; with more, those with the fewest bytes are dropped
 _NONE = -1  # no timestamp, in int64 columns here
 Ints = npt.NDArray[np.int64]
 
@@ -43,8 +43,8 @@ class BatchTotals:
         total = self.partitions.setdefault(key, facts.PartitionTotal(*key))
         valid = rows.column("valid")
         if valid.false_count:
-            bad = rows.filter(pc.invert(valid))
-            total.damaged_bytes += pc.sum(bad.column("size")).as_py()
+            damaged = rows.filter(pc.invert(valid))
+            total.damaged_bytes += pc.sum(damaged.column("size")).as_py()
             total.next_offset = None  # damaged offsets do not count as missing
             rows = rows.filter(valid)
             if not rows.num_rows:
@@ -68,7 +68,7 @@ class BatchTotals:
         between = np.maximum(columns.bases - expected[:-1], 0)
         total.missing += int(between.sum() + (columns.nexts - columns.bases - columns.records).sum())
         total.next_offset = int(columns.nexts[-1])
-        total.transactional |= columns.transactional
+        total.is_transactional |= columns.is_transactional
         firsts = columns.first_times[columns.first_times != _NONE]
         times = columns.last_times[columns.last_times != _NONE]
         if len(times):
@@ -95,7 +95,7 @@ class BatchTotals:
         else:
             timeline.append(timeline_segment)
         total.last_segment = segment
-        if len(timeline) > 2 * MOST_SEGMENTS:
+        if len(timeline) > 2 * MAX_SEGMENTS:
             total.timeline = merged_pairs(timeline)
 
     def _count_codecs(self, key: tuple[str, int], segment: int, rows: pa.RecordBatch, columns: _Columns) -> None:
@@ -108,29 +108,29 @@ class BatchTotals:
             total.add(key[1], segment, positions[has_codec], columns.sizes[has_codec], columns.records[has_codec])
 
     def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
-        ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
+        ids, id_of_row = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
         sums = np.zeros((len(ids), 3), np.int64)
-        np.add.at(sums, which, np.stack([np.ones_like(columns.sizes), columns.records, columns.sizes], 1))
-        last = np.full(len(ids), _NONE, np.int64)
-        np.maximum.at(last, which, columns.last_times)
+        np.add.at(sums, id_of_row, np.stack([np.ones_like(columns.sizes), columns.records, columns.sizes], 1))
+        last_times = np.full(len(ids), _NONE, np.int64)
+        np.maximum.at(last_times, id_of_row, columns.last_times)
         for at, producer_id in enumerate(ids.tolist()):
             total = self.producers.setdefault(producer_id, facts.ProducerTotal(producer_id))
             batches, records, size = sums[at].tolist()
             total.batches += batches
             total.records += records
             total.size += size
-            if last[at] != _NONE:
-                total.last_timestamp = max(total.last_timestamp or 0, int(last[at]))
+            if last_times[at] != _NONE:
+                total.last_timestamp = max(total.last_timestamp or 0, int(last_times[at]))
             if total.last_partition != key:
                 total.last_partition, total.partitions = key, total.partitions + 1
-        if len(self.producers) > 2 * MOST_PRODUCERS:
+        if len(self.producers) > 2 * MAX_PRODUCERS:
             ordered = sorted(self.producers.items(), key=lambda item: item[1].size, reverse=True)
-            self.producers = dict(ordered[:MOST_PRODUCERS])
+            self.producers = dict(ordered[:MAX_PRODUCERS])
 
 
-def known_extreme(which: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
-    """Return the earliest or latest of the known times, as `which` is min or max; None if none is known."""
-    return which((time for time in times if time is not None), default=None)
+def known_extreme(extreme: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
+    """Return the earliest or latest of the known times, as `extreme` is min or max; None if none is known."""
+    return extreme((time for time in times if time is not None), default=None)
 
 
 def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
@@ -149,7 +149,7 @@ class _Columns(NamedTuple):
         records: Numbers of records.
         first_times: First timestamps in ms, or _NONE.
         last_times: Largest timestamps in ms, or _NONE.
-        transactional: True if any batch is transactional.
+        is_transactional: True if any batch is transactional.
     """
 
     sizes: Ints
@@ -158,7 +158,7 @@ class _Columns(NamedTuple):
     records: Ints
     first_times: Ints
     last_times: Ints
-    transactional: bool
+    is_transactional: bool
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
@@ -170,9 +170,9 @@ class _Columns(NamedTuple):
         before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
         bases = _ints(rows.column("base_offset"), _NONE)
         counts = _ints(rows.column("record_count"), _NONE)
-        wrapper = counts == _NONE
-        bases = np.where(wrapper, np.minimum(before, nexts - 1), bases)
-        records = np.where(wrapper, nexts - bases, counts)
+        is_wrapper = counts == _NONE
+        bases = np.where(is_wrapper, np.minimum(before, nexts - 1), bases)
+        records = np.where(is_wrapper, nexts - bases, counts)
         return cls(
             _ints(rows.column("size"), 0),
             bases,

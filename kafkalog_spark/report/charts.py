@@ -16,7 +16,7 @@ from kafkalog_spark.report.words import bytes_text, count_text, duration_text, r
 
 Spec = dict[str, Any]
 
-MOST_BARS = 20  # bars of one chart; the table below it has all rows
+MAX_BARS = 20  # bars of one chart; the table below it has all rows
 _BAR = 22  # pixels of one bar
 _WIDE_RATIO = 1000  # ratio of largest to smallest value above which an axis is logarithmic
 _CODECS = [*(codec.label for codec in Codec), "unknown"]  # a codec has the same colour in every chart
@@ -90,7 +90,7 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
         unit: Unit of the values.
         log_if_wide: True for a logarithmic axis if values differ widely. Each bar then has one row, above 0.
     """
-    names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
+    names = {row["bar"]: row["name"] for row in rows if row["bar"] < MAX_BARS}
     shown = [row for row in rows if row["bar"] in names]
     if not shown:
         return None
@@ -135,7 +135,7 @@ def _topics(facts: Facts) -> Spec | None:
     rows = [
         {"bar": bar, "name": topic.topic, "value": codec.size, "codec": codec.codec or "unknown",
          "size": size_text(codec.size), "records": codec.records, "label": size_text(topic.size)}
-        for bar, topic in enumerate(facts.topics[:MOST_BARS])
+        for bar, topic in enumerate(facts.topics[:MAX_BARS])
         for codec in topic.codecs
     ]  # fmt: skip
     tips = [("name", "topic"), ("codec", "codec"), ("size", "size"), ("records", "records")]
@@ -146,8 +146,8 @@ def _topic_colors(facts: Facts) -> alt.Scale:
     return alt.Scale(domain=[series.topic or _OTHERS for series in facts.rates])
 
 
-def _rate(facts: Facts, what: str) -> Spec | None:
-    """Return the chart of the rate of `what`, "bytes" or "records", over the time in which records were written.
+def _rate(facts: Facts, measured: str) -> Spec | None:
+    """Return the chart of the rate of `measured`, "bytes" or "records", over the time in which records were written.
 
     The unit of time is the shortest in which the busiest slice has at least one.
     """
@@ -155,11 +155,11 @@ def _rate(facts: Facts, what: str) -> Spec | None:
     if span is None:
         return None
     names = [series.topic or _OTHERS for series in facts.rates]
-    values = [series.bytes if what == "bytes" else series.records for series in facts.rates]
+    values = [series.bytes if measured == "bytes" else series.records for series in facts.rates]
     count = len(values[0])
     seconds = [max(ms, 1) / 1000 for ms in facts.written_ms]  # the sum of a slice without records is 0
-    most = max(sum(of_slice) / length for *of_slice, length in zip(*values, seconds, strict=True))
-    unit, length = next((unit for unit in _RATE_UNITS if most * unit[1] >= 1), _RATE_UNITS[-1])
+    peak = max(sum(of_slice) / length for *of_slice, length in zip(*values, seconds, strict=True))
+    unit, length = next((unit for unit in _RATE_UNITS if peak * unit[1] >= 1), _RATE_UNITS[-1])
     # the last value is repeated at its end, so that the last slice is as wide as the others
     rows = [
         {"t": span.start + (span.end - span.start) * at // count, "n": name,
@@ -167,7 +167,7 @@ def _rate(facts: Facts, what: str) -> Spec | None:
         for name, series in zip(names, values, strict=True)
         for at, value in enumerate((*series, series[-1]))
     ]  # fmt: skip
-    measure = "B" if what == "bytes" else ""
+    base_unit = "B" if measured == "bytes" else ""
     chosen = alt.selection_point(fields=["n"], bind="legend")
     longest = max(min(len(name), _LEGEND_TEXT) for name in names)
     legend = alt.Legend(
@@ -183,9 +183,9 @@ def _rate(facts: Facts, what: str) -> Spec | None:
             x=alt.X("t:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
             y=alt.Y(
                 "v:Q",
-                title=f"{what}/{unit}",
+                title=f"{measured}/{unit}",
                 stack="zero",
-                axis=alt.Axis(labelExpr=_readable_number("datum.value", measure), tickCount=5),
+                axis=alt.Axis(labelExpr=_readable_number("datum.value", base_unit), tickCount=5),
             ),
             color=alt.Color("n:N", scale=_topic_colors(facts), legend=legend),
             order=alt.Order("i:Q"),
@@ -193,13 +193,13 @@ def _rate(facts: Facts, what: str) -> Spec | None:
             tooltip=[
                 alt.Tooltip("n:N", title="topic"),
                 alt.Tooltip("t:T", title="from", format="%Y-%m-%d %H:%M:%S"),
-                alt.Tooltip("w:N", title=f"{what}/{unit}"),
+                alt.Tooltip("w:N", title=f"{measured}/{unit}"),
             ],
         )
-        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)", w=_readable_number("datum.v", measure))
+        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)", w=_readable_number("datum.v", base_unit))
         .add_params(chosen)
     )
-    return _spec(chart, 240 if what == "bytes" else 180)
+    return _spec(chart, 240 if measured == "bytes" else 180)
 
 
 def _timeline(facts: Facts) -> Spec | None:
@@ -239,7 +239,7 @@ def _compression(facts: Facts) -> Spec | None:
     rows: list[Row] = []
     for topic in facts.topics:
         codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)
-        if codec is not None and codec.ratio is not None and len(rows) < MOST_BARS:
+        if codec is not None and codec.ratio is not None and len(rows) < MAX_BARS:
             saved = size_text(codec.size * (codec.ratio - 1))
             label = f"{rounded_text(codec.ratio)} ×"
             rows.append({"bar": len(rows), "name": topic.topic, "value": codec.ratio, "codec": codec.codec,
@@ -252,7 +252,7 @@ def _producers(facts: Facts) -> Spec | None:
     rows = [
         {"bar": bar, "name": producer_name(producer.producer_id, producer.transactional_id), "value": producer.size,
          "label": size_text(producer.size), "records": producer.records, "last": time_text(producer.last_timestamp)}
-        for bar, producer in enumerate(facts.producers[:MOST_BARS])
+        for bar, producer in enumerate(facts.producers[:MAX_BARS])
     ]  # fmt: skip
     tips = [("name", "producer"), ("label", "size"), ("records", "records"), ("last", "last record")]
     return _bars(rows, "size", tips, unit="B")
@@ -275,6 +275,6 @@ def _top_keys(keys: TopKeys) -> Spec | None:
     rows = [
         {"bar": bar, "name": bytes_text(key.key, 40), "key": bytes_text(key.key, 200), "value": key.records,
          "size": size_text(key.size), "label": count_text(key.records)}
-        for bar, key in enumerate(keys.keys[:MOST_BARS])
+        for bar, key in enumerate(keys.keys[:MAX_BARS])
     ]  # fmt: skip
     return _bars(rows, "records", [("key", "key"), ("value", "records"), ("size", "bytes of values")])

@@ -1,4 +1,4 @@
-"""Collection of a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
+"""Collects a report's facts: one pass over all batch headers, one of the check, and small tables of the log."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from kafkalog_spark.report.lag_totals import LagTotals
 
 _log = logging.getLogger(__name__)
 
-SHOWN_TOPICS = 8  # topics with a series of their own: the number of colours that are easy to distinguish
-MOST_FINDINGS = 500  # findings that are shown, errors first; all are counted
-MOST_TOP_KEYS = 25
-SHOWN_PRODUCERS = 100  # producers that are listed, those with the most bytes
+MAX_SHOWN_TOPICS = 8  # topics with a series of their own: the number of colours that are easy to distinguish
+MAX_FINDINGS = 500  # findings that are shown, errors first; all are counted
+MAX_TOP_KEYS = 25
+MAX_SHOWN_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
 OnProgress = Callable[[str, int, int], None]
 """Callback that receives a description of the current step, the bytes done, and the bytes in all."""
 
 
 def collect(
-    dirs: LogDirs, made_at: int, on_progress: OnProgress, *, top_keys: Sequence[str] = (), check: bool = True
+    dirs: LogDirs, made_at: int, on_progress: OnProgress, *, top_keys: Sequence[str] = (), with_check: bool = True
 ) -> Facts:
     """Return the facts about log directories.
 
@@ -45,7 +45,7 @@ def collect(
         made_at: Time of the report in ms.
         on_progress: Called during the work.
         top_keys: Topics whose keys are counted, which reads their records.
-        check: True to include the findings of kafkalog-check, which reads every file once more.
+        with_check: True to include the findings of kafkalog-check, which reads every file once more.
 
     Raises:
         UnknownPartition: If a topic of `top_keys` does not exist.
@@ -55,7 +55,7 @@ def collect(
     for topic in top_keys:
         if topic not in dirs.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(dirs.paths)}", hint="see --top-keys")
-    return _Collector(dirs, on_progress, check).facts(made_at, top_keys)
+    return _Collector(dirs, on_progress, with_check).facts(made_at, top_keys)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Collector:
     _has_check: bool
 
     def __post_init__(self) -> None:
-        self._locations = self._dirs.chosen(self._dirs.locations, pass_over_damage=True)
+        self._locations = self._dirs.choose_locations(self._dirs.locations, pass_over_damage=True)
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
@@ -103,19 +103,19 @@ class _Collector:
         for unit in units:
             assert unit.location is not None
             sizes[unit.location.topic] = sizes.get(unit.location.topic, 0) + unit.size
-        shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
+        shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:MAX_SHOWN_TOPICS]
         self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))
         for rows in rows_of_units(self._counted(units, "reading batches"), query, context_of(query, {}, ())):
             totals.add(rows)
         return totals
 
-    def _counted(self, units: list[TableUnit], doing: str, *, counts: bool = True) -> Iterator[TableUnit]:
+    def _counted(self, units: list[TableUnit], doing: str, *, is_counted: bool = True) -> Iterator[TableUnit]:
         """Yield the units, and report the progress when the next one is requested."""
         for unit in units:
             self._on_progress(doing, self._done, self._total)
             yield unit
-            if counts:
+            if is_counted:
                 self._done += unit.size
         self._on_progress(doing, self._done, self._total)
 
@@ -123,7 +123,7 @@ class _Collector:
         query = table_query(table)
         context = context_of(query, self._locations, self._dirs.roots)
         units = units_of(query, locations)
-        for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, context):
+        for batch in rows_of_units(self._counted(units, doing, is_counted=table == "findings"), query, context):
             yield from batch.to_pylist()
 
     def _check(self) -> tuple[int, int, list[Row]]:
@@ -131,9 +131,9 @@ class _Collector:
         kept: dict[str, list[Row]] = {"error": [], "note": []}
         for row in self._rows("findings", self._locations, "checking"):
             counts[row["severity"]] += 1
-            if len(kept[row["severity"]]) < MOST_FINDINGS:
+            if len(kept[row["severity"]]) < MAX_FINDINGS:
                 kept[row["severity"]].append(row)
-        return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MOST_FINDINGS]
+        return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MAX_FINDINGS]
 
     def _groups(self) -> tuple[tuple[Row, ...], LagTotals]:
         internal = {tp: location for tp, location in self._locations.items() if tp[0] == OFFSETS_TOPIC}
@@ -146,12 +146,12 @@ class _Collector:
         return tuple(groups), lags
 
     def _producers(self, totals: BatchTotals) -> tuple[ProducerTotal, ...]:
-        locations = {tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional}
+        locations = {tp: self._locations[tp] for tp, of in totals.partitions.items() if of.is_transactional}
         for row in self._rows("producers", locations, "producers"):
             if row["transactional_id"] is not None and row["producer_id"] in totals.producers:
                 totals.producers[row["producer_id"]].transactional_id = row["transactional_id"]
         by_size = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
-        return tuple(by_size[:SHOWN_PRODUCERS])
+        return tuple(by_size[:MAX_SHOWN_PRODUCERS])
 
     def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[Row, ...]:
         """Return the open transactions. Reads only partitions that may have one."""
@@ -161,7 +161,7 @@ class _Collector:
             if row["last_stable_offset"] is None or row["last_stable_offset"] < row["log_end_offset"]
         }
         locations = {
-            tp: self._locations[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable
+            tp: self._locations[tp] for tp, of in totals.partitions.items() if of.is_transactional and tp in unstable
         }
         rows = self._rows("transactions", locations, "transactions")
         return tuple(row for row in rows if row["state"] in ("open", "hanging"))
@@ -201,5 +201,5 @@ class _Collector:
             except KafkalogError as error:
                 unread.append(error)
             unread += statistics.dropped
-        found = tuple(counts.top(MOST_TOP_KEYS))
+        found = tuple(counts.top(MAX_TOP_KEYS))
         return TopKeys(topic, counts.records, counts.missed, found, tuple(map(str, unread)))

@@ -10,7 +10,7 @@ from kafkalog_spark.report.time_bins import Ints, Span
 
 Row = dict[str, Any]
 """Row of a metadata table (docs/tables.md)."""
-MOST_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
+MAX_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
 
 
 class Sample(NamedTuple):
@@ -43,7 +43,7 @@ class CodecTotal:
 
     def add(self, partition: int, segment: int, positions: Ints, sizes: Ints, records: Ints) -> None:
         """Add batches of a segment, in the order of the log."""
-        while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
+        while (self.batches + len(sizes) + self.stride - 1) // self.stride > MAX_SAMPLES:
             self.samples, self.stride = self.samples[::2], self.stride * 2
         first = -self.batches % self.stride
         self.samples += [Sample(partition, segment, at) for at in positions[first :: self.stride].tolist()]
@@ -86,7 +86,7 @@ class PartitionTotal:
     longest_pause: int | None = None
     first_timestamp: int | None = None
     last_timestamp: int | None = None
-    transactional: bool = False
+    is_transactional: bool = False
     next_offset: int | None = None
     timeline: list[TimelineSegment] = field(default_factory=list)
     last_segment: int | None = None
@@ -102,7 +102,7 @@ class TopicFacts:
     """Totals of a topic. `codecs` are ordered by size."""
 
     topic: str
-    internal: bool
+    is_internal: bool
     partitions: int
     segments: int
     size: int

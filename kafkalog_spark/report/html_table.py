@@ -10,7 +10,7 @@ from typing import Any
 
 from kafkalog_spark.report import words
 
-MOST_ROWS = 1000  # rows of a table on the page, which limits its size
+MAX_TABLE_ROWS = 1000  # rows of a table on the page, which limits its size
 _LONG = 30
 """Characters. A longer text is wrapped."""
 
@@ -63,32 +63,36 @@ def mark(value: str, kind: str) -> Cell:
 
 
 def html_table(
-    columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str, nothing: str = "", note: str = ""
+    columns: Mapping[str, Callable[[Any], Cell]],
+    items: Sequence[Any],
+    items_name: str,
+    empty_message: str = "",
+    note: str = "",
 ) -> str:
     """Return the HTML of a scrolling table with one row per item.
 
     Args:
         columns: Functions from an item to a cell, by column head.
         items: The items.
-        what: Noun for the items, such as "partitions".
-        nothing: Text instead of the table if there are no items.
+        items_name: Noun for the items, such as "partitions".
+        empty_message: Text instead of the table if there are no items.
         note: HTML of a note above the table.
     """
-    if nothing and not items:
-        return empty_text(nothing)
-    rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
+    if empty_message and not items:
+        return empty_text(empty_message)
+    rows = [[cell(item) for cell in columns.values()] for item in items[:MAX_TABLE_ROWS]]
     numeric = [cell.value is not None for cell in rows[0]] if rows else [False] * len(columns)
     head = "".join(
         f'<th scope="col" tabindex="0"{" class=num" if is_number else ""}>{escape(name)}</th>'
         for name, is_number in zip(columns, numeric, strict=True)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    more, what = len(items) - MOST_ROWS, escape(what)
-    search = f'<input class="filter" type="search" placeholder="filter {what}" aria-label="filter {what}">'
+    more, items_name = len(items) - MAX_TABLE_ROWS, escape(items_name)
+    search = f'<input class="filter" type="search" placeholder="filter {items_name}" aria-label="filter {items_name}">'
     return (
         f"{note_text(note)}{search if len(items) > 12 else ''}"
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{note_text(f'{words.count_text(more)} more {what} are not shown.' if more > 0 else '')}"
+        f"{note_text(f'{words.count_text(more)} more {items_name} are not shown.' if more > 0 else '')}"
     )
 
 

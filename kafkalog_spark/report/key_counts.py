@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-MOST_KEYS = 100_000  # keys that are counted at once: 20 MB with keys of 100 bytes
-MOST_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may have as many as a batch has
+MAX_KEYS = 100_000  # keys that are counted at once: 20 MB with keys of 100 bytes
+MAX_KEY_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may have as many as a batch has
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KeyCount:
 class KeyCounts:
     """Counts of keys in bounded memory.
 
-    Counts are exact up to MOST_KEYS different keys of MOST_BYTES together. Beyond that they follow the algorithm of
+    Counts are exact up to MAX_KEYS different keys of MAX_KEY_BYTES together. Beyond that they follow the algorithm of
     Misra and Gries: a count is too small by at most `missed`, and a key with more records than that is never dropped.
 
     Attributes:
@@ -37,9 +37,9 @@ class KeyCounts:
         missed: Largest error of a count.
     """
 
-    def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_KEY_BYTES) -> None:
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._counts: dict[bytes | None, tuple[int, int]] = {}
         self.records = 0
@@ -56,7 +56,7 @@ class KeyCounts:
                 self._bytes += len(key or b"")
             before_records, before_size = self._counts.get(key, (0, 0))
             self._counts[key] = (before_records + records, before_size + size)
-        if len(self._counts) > self._most or self._bytes > self._most_bytes:
+        if len(self._counts) > self._max_keys or self._bytes > self._max_bytes:
             self._shrink()
 
     def _shrink(self) -> None:
@@ -65,7 +65,7 @@ class KeyCounts:
         subtracted = used_bytes = 0
         for rank, (count, length) in enumerate(ordered):
             subtracted, used_bytes = count, used_bytes + length
-            if rank >= self._most // 2 or used_bytes > self._most_bytes // 2:
+            if rank >= self._max_keys // 2 or used_bytes > self._max_bytes // 2:
                 break
         self.missed += subtracted
         self._counts = {

@@ -136,7 +136,7 @@ _NO_PARTITIONS = "There are no partitions here."
 def _topic_table(topics: Sequence[TopicFacts]) -> str:
     largest = max((topic.size for topic in topics), default=0)
     columns: dict[str, Callable[[TopicFacts], Cell]] = {
-        "topic": lambda topic: text(topic.topic + (" (internal)" if topic.internal else "")),
+        "topic": lambda topic: text(topic.topic + (" (internal)" if topic.is_internal else "")),
         "size": lambda topic: size(topic.size, largest),
         "records": lambda topic: number(topic.records),
         "partitions": lambda topic: number(topic.partitions),

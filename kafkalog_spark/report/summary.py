@@ -1,4 +1,4 @@
-"""Selection and order of the collected totals that a report shows."""
+"""Selects and orders the collected totals that a report shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.report.batch_totals import BatchTotals, known_extreme, merge
 
 SLICES = 120  # points of a curve, two to four pixels wide on a phone
 TIMELINES = 24  # partitions with a timeline of their segments, the largest ones; they fit on a screen
-MOST_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
+MAX_TIMELINE_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
 _TABLE_COLUMNS = ("segments", "size", "log_start_offset", "log_end_offset", "last_stable_offset")
 _SUMMED = ("segments", "size", "records", "batches")
 
@@ -60,7 +60,7 @@ def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -
         result.append(
             facts.TopicFacts(
                 topic=topic,
-                internal=is_internal(topic),
+                is_internal=is_internal(topic),
                 partitions=len(partitions_of_topic),
                 **{name: sum(getattr(partition, name) for partition in partitions_of_topic) for name in _SUMMED},
                 first_timestamp=known_extreme(min, (partition.first_timestamp for partition in partitions_of_topic)),
@@ -72,12 +72,12 @@ def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -
 
 
 def timelines(partitions: Iterable[facts.PartitionTotal]) -> tuple[facts.TimelineSegment, ...]:
-    """Return the segments of the largest partitions, with neighbours merged until there are at most MOST_BARS."""
+    """Return the segments of the largest partitions. Neighbours are merged down to MAX_TIMELINE_BARS."""
     lists: list[list[facts.TimelineSegment]] = []
     for partition in partitions:
         timed = [segment for segment in partition.timeline if segment.first_timestamp is not None]
         if timed and len(lists) < TIMELINES:
             lists.append(timed)
-    while sum(map(len, lists)) > MOST_BARS:
+    while sum(map(len, lists)) > MAX_TIMELINE_BARS:
         lists = [merged_pairs(segments) if len(segments) > 1 else segments for segments in lists]
     return tuple(segment for segments in lists for segment in segments)

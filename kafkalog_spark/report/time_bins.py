@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-MOST_BINS = 4096
+MAX_BINS = 4096
 """Largest number of bins: many times the 120 slices that a chart draws."""
 Ints = npt.NDArray[np.int64]
 _OUTSIDE = 0.001
@@ -19,7 +19,7 @@ _FAR = 3  # outliers are far away if the span with them is this many times as lo
 class TimeBins:
     """Sums in bins of equal width.
 
-    The width doubles when more than MOST_BINS bins are not empty. Empty bins are not stored, so a wrong timestamp costs
+    The width doubles when more than MAX_BINS bins are not empty. Empty bins are not stored, so a wrong timestamp costs
     one bin and no precision.
 
     Attributes:
@@ -36,7 +36,7 @@ class TimeBins:
     def add(self, times_ms: Ints, values: Ints) -> None:
         """Add values (int64[n, 2]) at times in ms (int64[n])."""
         self._group(np.concatenate([self.starts, times_ms]), np.concatenate([self.sums, values]))
-        while len(self) > MOST_BINS:
+        while len(self) > MAX_BINS:
             self.widen(self.width_ms * 2)
 
     def widen(self, width_ms: int) -> None:
@@ -45,9 +45,9 @@ class TimeBins:
         self._group(self.starts, self.sums)
 
     def _group(self, times_ms: Ints, values: Ints) -> None:
-        bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
+        bins, bin_of_value = np.unique(times_ms // self.width_ms, return_inverse=True)
         self.starts, self.sums = bins * self.width_ms, np.zeros((len(bins), 2), np.int64)
-        np.add.at(self.sums, which, values)
+        np.add.at(self.sums, bin_of_value, values)
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -54,7 +54,7 @@ def duration_text(ms: int | None) -> str:
     return f"{ms} ms"
 
 
-def bytes_text(data: bytes | None, most: int = 60) -> str:
+def bytes_text(data: bytes | None, max_length: int = 60) -> str:
     """Return the text of a key: printable UTF-8 as it is, anything else in hexadecimal digits.
 
     A text that could be mistaken for null or hexadecimal digits is quoted. The middle of a long key is cut out, because
@@ -70,7 +70,7 @@ def bytes_text(data: bytes | None, most: int = 60) -> str:
         text = f"0x{data.hex()}"
     elif text in ("", "null") or text.startswith(("0x", '"')):
         text = f'"{text}"'
-    return f"{text[: most - most // 3]}…{text[-(most // 3) :]}" if len(text) > most else text
+    return f"{text[: max_length - max_length // 3]}…{text[-(max_length // 3) :]}" if len(text) > max_length else text
 
 
 def _scaled(value: float, units: Sequence[str]) -> str:

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS, BucketDirectory
+from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.commit_log import CommitLog, LastCommit
 from kafkalog_spark.sink.commit_record import CommitRecord, format_record
 
 COMMITS = "kafkalog.commits"
+
+RETENTION_SECONDS = 7 * 24 * 3600
+"""How long a commit record is kept after a newer one was put, and a staged object that no commit uses.
+
+A writer that is slow to put commit record N must fail: so record N has to exist for as long as such a writer can live.
+Writers read the commit log again after `look_seconds`, and S3 refuses requests that were signed 15 minutes ago. The
+value is Kafka's default of transactional.id.expiration.ms, longer than any job runs."""
 
 PRUNE_EVERY = 100
 """Commits between two removals of old records. A removal costs a listing and some deletions."""
@@ -25,7 +32,7 @@ class BucketCommitLog(CommitLog):
     prefix = COMMITS + "/"
     late_puts = True
     look_seconds = 3600
-    """Far below KEPT_SECONDS, so that a record that a slow writer would overwrite still exists."""
+    """Far below RETENTION_SECONDS, so that a record that a slow writer would overwrite still exists."""
 
     def expect_put_if_absent(self) -> None:
         self.directory.step("probe", COMMITS)
@@ -54,12 +61,12 @@ class BucketCommitLog(CommitLog):
         raise error from None
 
     def _files(self, after: str = "") -> Sequence[str]:
-        return sorted(self.directory.files_in(COMMITS, after).files)
+        return sorted(self.directory.list_directory(COMMITS, after).files)
 
     def _superseded(self, number: int) -> Sequence[str]:
-        """Return the records older than KEPT_SECONDS for every PRUNE_EVERY-th commit; none for the others."""
+        """Return the records older than RETENTION_SECONDS for every PRUNE_EVERY-th commit; none for the others."""
         if number == 0 or number % PRUNE_EVERY:
             return []
         now = self.directory.store.modified(self.directory.path(self.record_name(number)))
-        records = self.directory.below(COMMITS, lambda record: now - record.modified_s <= KEPT_SECONDS)
+        records = self.directory.below(COMMITS, lambda record: now - record.modified_s <= RETENTION_SECONDS)
         return [record.name for record in records]

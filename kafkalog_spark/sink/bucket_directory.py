@@ -11,32 +11,27 @@ from kafkalog_spark.store.interface import Buffer, Listing
 from kafkalog_spark.store.object_store import AgedObject, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 
-WHOLE_BYTES = 64 << 20
-"""Largest object that is put in one conditional request. Multipart uploads of larger objects have no condition, so the
-writer first checks whether the object exists."""
+MAX_SINGLE_PUT_BYTES = 64 << 20
+"""Objects up to this size are created by a single conditional PUT.
 
-KEPT_SECONDS = 7 * 24 * 3600
-"""How long a commit record stays after a newer one was put.
-
-The put of a slow writer must fail because the record of its number still exists. Writers read the commit log again
-after BucketCommitLog.look_seconds, and S3 refuses requests that were signed 15 minutes ago. Unused staged objects stay
-as long as Kafka's default of transactional.id.expiration.ms, which is longer than any job."""
+Larger ones need a multipart upload, which cannot be conditional, so the caller first checks whether the
+object exists."""
 
 
 @dataclass(frozen=True)
 class BucketDirectory(LogDirectory):
-    """Reads and changes of objects in a log directory in a bucket.
+    """Reads and changes of objects in a log directory in a bucket. An object is durable when its put returns.
 
     Attributes:
         root: Normalised URL.
         parallel: Maximum number of simultaneous requests.
-        whole_bytes: See WHOLE_BYTES.
+        max_single_put_bytes: As MAX_SINGLE_PUT_BYTES; smaller in tests.
     """
 
     root: str
     store: ObjectStore
     parallel: int = 8
-    whole_bytes: int = WHOLE_BYTES
+    max_single_put_bytes: int = MAX_SINGLE_PUT_BYTES
 
     entry = "an object"
     lists_new_topics_whole = True  # the last partition is made first
@@ -46,7 +41,7 @@ class BucketDirectory(LogDirectory):
     def storage(self) -> StorageOptions:  # type: ignore[override]
         return self.store.options
 
-    def files_in(self, directory: str = "", after: str = "") -> Listing:
+    def list_directory(self, directory: str = "", after: str = "") -> Listing:
         """Return the entries of a directory with names greater than `after`; none if it is missing. One LIST."""
         try:
             return self.store.list(self.path(directory), after)
@@ -54,16 +49,16 @@ class BucketDirectory(LogDirectory):
             return Listing.of({}, ())
 
     def listing(self) -> list[str]:
-        return self.files_in().names
+        return self.list_directory().names
 
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        listing = self.files_in()
+        listing = self.list_directory()
         directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
         return [directory for directory in directories if directory is not None]
 
     def sizes(self, directory: str) -> dict[str, int]:
         """Return the sizes of the objects in a directory, by name."""
-        return {name: facts.size for name, facts in self.files_in(directory).files.items()}
+        return {name: facts.size for name, facts in self.list_directory(directory).files.items()}
 
     def below(self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
         """Return the objects below a directory, before the first for which `stop_at` is true."""

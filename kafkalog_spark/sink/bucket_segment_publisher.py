@@ -47,7 +47,7 @@ class BucketSegmentPublisher(SegmentPublisher):
                     topic_id = metadata.parse_partition_metadata(self.directory.read(name, _METADATA_BYTES))
 
     def publish_segment(self, segment: PlannedSegment) -> None:
-        if segment.size > self.directory.whole_bytes and not segment.replaces_empty:
+        if segment.size > self.directory.max_single_put_bytes and not segment.replaces_empty:
             self._upload_segment(segment)
             return
         stamper = PieceStamper(segment.base_offset, segment.leader_epoch)

@@ -45,4 +45,4 @@ def _shows_log_directory(directory: LogDirectory, name: str) -> bool:
     if name in (META_PROPERTIES_FILE, names.LOCK_FILE) or name.startswith(_FILES_OF_SINK):
         return True
     # On a disk a name like broker-0 does not decide: it may be a log directory, and this one its parent.
-    return directory.store.remote and names.parse_partition_dir(name) is not None
+    return directory.store.is_remote and names.parse_partition_dir(name) is not None

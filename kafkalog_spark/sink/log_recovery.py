@@ -28,7 +28,7 @@ from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.format.transaction_index import format_transaction
-from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.header_windows import HeaderTable, Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState, open_transactions_at
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.write.header_reader import header_at
@@ -125,7 +125,7 @@ def _recover_segments(log: PartitionLog, first: int, epochs: Iterable[EpochEntry
             os.truncate(path, end.position)  # before the indexes are written: `end` was proven to be a torn tail
         try:
             recovered = recover_segment(
-                directory, base_offset, on_window=replay.add, find_bad=_bad_marker, may_truncate=False, sync=True
+                directory, base_offset, on_window=replay.add, find_bad_batch=_bad_marker, may_truncate=False, sync=True
             )
         except errors.KafkalogError as error:
             error.hint = error.hint or _LET_A_BROKER
@@ -211,11 +211,11 @@ class _Replay:
         for row in np.flatnonzero(is_transactional & (table[:, HeaderColumn.MAGIC] == 2)).tolist():
             header = window.header(row)
             if not header.is_control:
-                self.transactions.data_batch(header)
+                self.transactions.add_data_batch(header)
             elif header.record_count and (ended := transaction_end(window.batch(row))) is not None:
-                self.transactions.marker(header, ended[0])
+                self.transactions.add_marker(header, ended[0])
 
-    def _assign_epochs(self, table: Table) -> None:
+    def _assign_epochs(self, table: HeaderTable) -> None:
         """Add the epochs that rise above the latest known one, as `LeaderEpochFileCache.assign`."""
         latest = self.epochs[-1].epoch if self.epochs else layout.NO_LEADER_EPOCH
         epochs_of_batches = np.where(

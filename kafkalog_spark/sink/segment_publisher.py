@@ -14,7 +14,7 @@ from kafkalog_spark.sink.log_directory import LogDirectory
 
 _SMALL_BYTES = 8 << 20
 """Partitions whose segments are at most this large are published in parallel, others one after the other. So the driver
-holds at most LogDirectory.parallel times _SMALL_BYTES, or twice BucketDirectory.whole_bytes."""
+holds at most LogDirectory.parallel times _SMALL_BYTES, or twice BucketDirectory.max_single_put_bytes."""
 
 
 class SegmentPublisher(ABC):

@@ -65,8 +65,9 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     """Estimate a batch read of these log directories.
 
     Args:
-        paths: The log directories. options: Options of the read. If none of them names topics, the estimate covers all
-        topics that are not internal.
+        paths: The log directories.
+        options: Options of the read. If none of them names topics, the estimate covers all topics that are not
+            internal.
 
     Raises:
         OptionError: For an option that has no meaning in an estimate.

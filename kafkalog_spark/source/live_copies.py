@@ -28,7 +28,7 @@ class LiveCopies:
         """Check a new listing of the log directories, and forget copies that are gone.
 
         Raises:
-            NotALogDirectory: As `LogDirs.chosen`.
+            NotALogDirectory: As `LogDirs.choose_locations`.
         """
         if self._replicas == "error":
             replica_choice.refuse_copies(dirs.copies, assigned)

@@ -18,7 +18,7 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import roots
 from kafkalog_spark.log.read.missing_segments import warn_of_missing_segments
-from kafkalog_spark.log.read.partition_log import LISTINGS, NO_HINTS, OpenHints, PartitionLocation
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, NO_HINTS, OpenHints, PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.source.live_copies import LiveCopies
 from kafkalog_spark.source.live_log import LiveLog
@@ -149,7 +149,7 @@ class LiveLogs:
             try:
                 listed = not live.directory.changed(now)
                 # In an object store a change of the segment shows in the listing.
-                if listed and (location.store.remote or not live.segment.changed(now)):
+                if listed and (location.store.is_remote or not live.segment.changed(now)):
                     live.log_start = max(live.log_start, log_starts.get((location.topic, location.partition), 0))
                     return live
             except OSError:
@@ -175,12 +175,12 @@ class LiveLogs:
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
         """Find the end of the log. If the log seems damaged and has changed meanwhile, search again."""
         log = live.log
-        for attempt in range(LISTINGS):
+        for attempt in range(MAX_LISTINGS):
             path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
             if live.segment.path != path:
                 live.segment = Watch(path)
             try:
-                if not log.store.remote:
+                if not log.store.is_remote:
                     live.segment.changed(now)
                 live.log_end = log.log_end
                 live.readers_end = live.log_end.offset
@@ -193,7 +193,7 @@ class LiveLogs:
                 continue
             except (CorruptLog, UnsupportedFormat):
                 live.directory.forget()
-                if attempt == LISTINGS - 1 or not _has_changed(live):
+                if attempt == MAX_LISTINGS - 1 or not _has_changed(live):
                     live.segment.forget()  # so that the next look finds the same damage
                     raise
                 continue
@@ -213,7 +213,7 @@ class LiveLogs:
 def _has_changed(live: LiveLog) -> bool:
     """List the log again, and return True if it has changed since its end was searched."""
     try:
-        changed = not live.log.store.remote and live.segment.changed(time.monotonic_ns())
+        changed = not live.log.store.is_remote and live.segment.changed(time.monotonic_ns())
     except OSError:
         changed = True
     before = live.log.segments

@@ -74,17 +74,17 @@ def read_locations(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -
 
     Raises:
         UnknownPartition: For a topic that the options name and that does not exist.
-        NotALogDirectory: As `LogDirs.chosen`.
+        NotALogDirectory: As `LogDirs.choose_locations`.
     """
     assigned = assigned_partitions(options.subscription, dirs.locations)
     if text := unmatched_warning(options.subscription, dirs.locations, dirs.paths):
         _log.warning("%s", text)
     # The log of a partition without wanted rows need not be opened.
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
-    chosen = dirs.chosen(wanted, options.replicas, pass_over_damage=options.passes_over_damage)
+    chosen = dirs.choose_locations(wanted, options.replicas, pass_over_damage=options.passes_over_damage)
     return ReadLocations(assigned, chosen)
 
 
 def for_each_location(function: Callable[[PartitionLocation], T], locations: Iterable[PartitionLocation]) -> list[T]:
     """Return the results of `function`, called in parallel for locations in object stores."""
-    return in_parallel(function, locations, lambda location: any(store.remote for store in location.stores))
+    return in_parallel(function, locations, lambda location: any(store.is_remote for store in location.stores))

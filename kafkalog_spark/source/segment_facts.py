@@ -52,7 +52,7 @@ def facts_of_ranges(
     return in_parallel(
         lambda each: segment_facts(each.log, each.range, row_filter, options),
         partitions,
-        lambda each: any(store.remote for store in each.log.location.stores),
+        lambda each: any(store.is_remote for store in each.log.location.stores),
     )
 
 
@@ -83,11 +83,11 @@ def segment_facts(
             with log.open_segment(index) as file:
                 first = max(start, base)
                 position = 0
-                if by_time and file.remote:
+                if by_time and file.is_remote:
                     # Each read is a request. A time index that is full of entries is trusted without checking it: an
                     # index that was copied before the broker closed the segment has zeros at its end.
                     times = file.time_index if not facts and following is not None else None
-                    newest = times.last if times is not None and times.whole else None
+                    newest = times.last if times is not None and times.is_complete else None
                     if newest is not None and newest.timestamp < row_filter.timestamp_from_ms:
                         continue
                 elif by_time:
@@ -176,7 +176,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
         if entry is None:
             return
         position = max(entry.position, position + largest)
-        if file.remote:  # not checked: the task checks the position, and reads by offsets
+        if file.is_remote:  # not checked: the task checks the position, and reads by offsets
             base_offset = entry.offset + 1
         else:
             header = proven_entry(file, entry)

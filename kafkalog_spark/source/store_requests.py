@@ -19,7 +19,7 @@ def requests_logged(what: str, stores: Iterable[Store]) -> Iterator[None]:
         what: Name of the step.
         stores: Stores that the step uses.
     """
-    if not any(store.remote for store in stores):
+    if not any(store.is_remote for store in stores):
         yield
         return
     from kafkalog_spark.store.object_client import all_counts  # the client of object stores is loaded only if needed

@@ -93,14 +93,14 @@ class TableReader(DataSourceReader):
             else:
                 wanted = partitions_of(query, present)
             warn_of_missing_topic(query, present, dirs.paths)
-            locations = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
+            locations = dirs.choose_locations(wanted, options.replicas, pass_over_damage=True)
             ranges = None  # if no option narrows the offsets, no log need be opened to find them
             if options.start != AT_EARLIEST or options.end != AT_LATEST:
                 resolved = resolve_ranges(options, locations, locations.keys())
                 ranges = {each.topic_partition: range(each.range.start, each.range.end) for each in resolved}
-            units = units_of(query, locations, ranges, whole=not subscription.is_given)
+            units = units_of(query, locations, ranges, is_unnarrowed=not subscription.is_given)
             check_scan_bytes(sum(unit.size for unit in units), options)
-            needed = dirs.chosen(needed_partitions(query, present), options.replicas, pass_over_damage=True)
+            needed = dirs.choose_locations(needed_partitions(query, present), options.replicas, pass_over_damage=True)
             context = context_of(query, needed, dirs.roots)
         groups = group_splits(
             [unit.size for unit in units],

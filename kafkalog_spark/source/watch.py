@@ -103,7 +103,7 @@ class ListingWatch:
 
 def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
     """Return a watch of a directory."""
-    return ListingWatch(store, directory) if store.remote else Watch(directory)
+    return ListingWatch(store, directory) if store.is_remote else Watch(directory)
 
 
 def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:

@@ -28,7 +28,7 @@ class WatchedCheckpoints(Checkpoints):
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
             watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
             try:
-                if store.remote or watch.changed(now):
+                if store.is_remote or watch.changed(now):
                     self._read.pop((directory, name), None)
             except OSError:
                 watch.forget()

@@ -46,7 +46,7 @@ def yield_until_spark_stops(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _end_quietly_on_broken_pipe() -> None:
-    """Let SIGPIPE end this process while PySpark writes its buffered rows: Spark may close the connection meanwhile.
+    """Let SIGPIPE end this process while PySpark writes its buffered rows: Spark may close the connection first.
 
     The signal is ignored again at the next full garbage collection, which the daemon runs at the end of the task.
     """

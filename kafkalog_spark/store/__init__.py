@@ -1,1 +1,1 @@
-"""Where files lie: a local directory or an object store, with one small interface."""
+"""Stores of files, local directories and object stores, with one small interface."""

@@ -23,14 +23,14 @@ class Failure:
     Attributes:
         errno: Number of the OSError to raise.
         sentence: Explanation, without any of the library's text.
-        transient: True if another try may succeed.
-        answered: True if a server responded, so that the endpoint is right.
+        is_transient: True if another try may succeed.
+        was_answered: True if a server responded, so that the endpoint is right.
     """
 
     errno: int
     sentence: str
-    transient: bool = False
-    answered: bool = True
+    is_transient: bool = False
+    was_answered: bool = True
 
     def error(self, path: str, tries: int = 1) -> OSError:
         """Return the OSError with the sentence. Its class is that of the number, such as PermissionError."""
@@ -161,7 +161,7 @@ def placeholders_for(bucket: str, endpoint: str = "", vendor: str = "s3") -> Pla
 
 def truncated(expected: int, received: int) -> Failure:
     """Return the failure of a response with fewer bytes than requested."""
-    return Failure(errno.EIO, f"the response has {received} bytes, expected {expected}", transient=True)
+    return Failure(errno.EIO, f"the response has {received} bytes, expected {expected}", is_transient=True)
 
 
 def failure_of(error: BaseException, placeholders: Placeholders) -> Failure:
@@ -171,10 +171,10 @@ def failure_of(error: BaseException, placeholders: Placeholders) -> Failure:
     status = int(status_match[1]) if status_match else 0
     code = _code(text)
     if "Error performing" in text and any(path in text for path in _CREDENTIAL_PATHS):
-        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**placeholders), answered=False)
+        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**placeholders), was_answered=False)
     if code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501):
         reason = f"{placeholders['endpoint']} is overloaded or failing ({code or f'status {status}'})"
-        return Failure(errno.EAGAIN, reason, transient=True)
+        return Failure(errno.EAGAIN, reason, is_transient=True)
     if code in _BY_CODE:
         number, sentence = _BY_CODE[code]
         return Failure(number, sentence.format(**placeholders))
@@ -208,7 +208,7 @@ def _without_status(error: BaseException, text: str, kind: str, placeholders: Pl
         return Failure(errno.EINVAL, "the endpoint is http://, and storage.allow_http=false forbids that")
     if kind:
         number, sentence = _BY_KIND[kind]
-        return Failure(number, sentence.format(**placeholders), transient=True, answered=False)
+        return Failure(number, sentence.format(**placeholders), is_transient=True, was_answered=False)
     name = type(error).__name__
     if isinstance(error, FileNotFoundError):
         return Failure(errno.ENOENT, _NO_OBJECT)
@@ -218,4 +218,4 @@ def _without_status(error: BaseException, text: str, kind: str, placeholders: Pl
         return Failure(errno.EINVAL, _INVALID_KEY)
     if isinstance(error, OSError) and error.errno:
         return Failure(error.errno, os.strerror(error.errno))
-    return Failure(errno.EIO, f"the request failed in the library ({name})", transient=name == "GenericError")
+    return Failure(errno.EIO, f"the request failed in the library ({name})", is_transient=name == "GenericError")

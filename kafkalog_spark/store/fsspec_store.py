@@ -40,7 +40,7 @@ class FsspecStore:
     scheme: str
     authority: str
     options: StorageOptions = field(default_factory=StorageOptions)
-    remote = True
+    is_remote = True
     read_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Additional arguments of the file system's `cat_file`."""
 
@@ -128,7 +128,7 @@ class FsspecStore:
             except FileNotFoundError:
                 return True
 
-        return ObjectFile(now.size, self._ranges(path), changed=changed)
+        return ObjectFile(now.size, self._ranges(path), has_changed=changed)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         _check_same(facts, self._info(self._files, path), path)
@@ -145,10 +145,10 @@ class FsspecStore:
 
         return fetch
 
-    def read_all(self, path: str, most: int) -> bytes:
+    def read_all(self, path: str, max_bytes: int) -> bytes:
         files = self._files
         size = self._info(files, path)["size"] or 0
-        return self._range(files, path, 0, min(size, most))
+        return self._range(files, path, 0, min(size, max_bytes))
 
     def _range(self, files: Any, path: str, begin: int, end: int) -> bytes:
         name, arguments = self._name(path), self.read_arguments

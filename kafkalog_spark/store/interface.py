@@ -28,7 +28,7 @@ class Listing(NamedTuple):
 
     Attributes:
         names: Names of files and directories, unordered.
-        is_directory: Returns True for the name of a directory; False if the directory was removed meanwhile.
+        is_directory: Returns True for the name of a directory; False if the directory was removed since.
         files: Facts by name; empty for a local directory, where each file would need a call.
     """
 
@@ -73,7 +73,7 @@ class Store(Protocol):
     Small when pickled. Two stores are equal if they read the same location with the same credentials.
     """
 
-    remote: bool
+    is_remote: bool
     """True if each call is a request over a network. Callers then make few calls, in parallel, and pass known facts."""
 
     def list(self, directory: str, after: str = "") -> Listing:
@@ -88,8 +88,9 @@ class Store(Protocol):
         """Open a file.
 
         Args:
-            path: Path of the file. facts: The file's facts in a listing. With them an object store sends no request,
-            and reads this version only.
+            path: Path of the file.
+            facts: The file's facts in a listing. With them an object store sends no request, and reads this version
+                only.
 
         Raises:
             FileNotFoundError, IsADirectoryError: If there is no such file.
@@ -101,8 +102,8 @@ class Store(Protocol):
         For a local file that was truncated it returns fewer bytes.
         """
 
-    def read_all(self, path: str, most: int) -> bytes:
-        """Return the first `most` bytes of a file. A larger local file may raise CorruptFile instead."""
+    def read_all(self, path: str, max_bytes: int) -> bytes:
+        """Return the first `max_bytes` bytes of a file. A larger local file may raise CorruptFile instead."""
 
     def exists(self, directory: str) -> bool:
         """Return True if the directory exists."""

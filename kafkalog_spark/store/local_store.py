@@ -101,7 +101,7 @@ def _version(facts: os.stat_result) -> tuple[int, int, int, int]:
 class LocalStore:
     """Store of this machine's file system."""
 
-    remote = False
+    is_remote = False
 
     def list(self, directory: str, after: str = "") -> Listing:
         names = [name for name in stable_listing(directory) if name > after]
@@ -117,8 +117,8 @@ class LocalStore:
 
         return fetch
 
-    def read_all(self, path: str, most: int) -> bytes:
-        return read_whole(path, most)
+    def read_all(self, path: str, max_bytes: int) -> bytes:
+        return read_whole(path, max_bytes)
 
     def exists(self, directory: str) -> bool:
         return os.path.exists(directory)

@@ -123,7 +123,7 @@ class ObjectClient:
                 self._has_answered = True
                 return result
             # Raised outside of `except`, so that the traceback does not include the library's text.
-            self._has_answered = self._has_answered or failure.answered
+            self._has_answered = self._has_answered or failure.was_answered
             seconds = wait_after(
                 failure,
                 tries,

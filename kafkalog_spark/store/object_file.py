@@ -17,13 +17,13 @@ from kafkalog_spark.store.read_ahead import ReadAhead, read_ahead
 PIECE = 128 << 10
 """Bytes fetched for a small read. On S3 the first byte takes as long as the next megabyte, so a larger piece would be
 as fast. But many reads need only a batch header, and slow connections and the worker's memory favour small pieces."""
-NEAR = 1 << 20
+NEAR_BYTES = 1 << 20
 """A read that begins at most this many bytes after the last piece also fetches the gap, instead of a second request."""
-FILE_BYTES = 32 << 20  # bytes held of one file: the block being read, the one before it, and two ahead
+MAX_FILE_BYTES = 32 << 20  # bytes held of one file: the block being read, the one before it, and two ahead
 BLOCK = 8 << 20  # bytes of a block fetched ahead
 FIRST_BLOCK = 2 << 20  # bytes of the first one, small for early rows; the next ones double
-IN_FLIGHT = 2  # blocks fetched ahead of the one that is read
-KEPT = 8 << 20  # bytes of pieces kept
+MAX_BLOCKS_AHEAD = 2  # blocks fetched ahead of the one that is read
+MAX_PIECES_BYTES = 8 << 20  # bytes of pieces kept
 
 
 class _Fetched:
@@ -51,7 +51,7 @@ class _Fetched:
         if self._future is not None:
             size = self.end - self.begin
             self._future.cancel()
-            self._future.add_done_callback(lambda _: shared.give_back(size))
+            self._future.add_done_callback(lambda _: shared.release(size))
 
 
 class ObjectFile:
@@ -72,15 +72,15 @@ class ObjectFile:
         size: int,
         fetch: FetchBlock,
         *,
-        changed: Callable[[], bool],
-        closed: Callable[[], None] = lambda: None,
+        has_changed: Callable[[], bool],
+        on_close: Callable[[], None] = lambda: None,
         align: int = 1,
         block: int = BLOCK,
     ) -> None:
         self.size = size
         self._fetch = fetch
-        self.has_changed = changed
-        self._closed = closed
+        self.has_changed = has_changed
+        self._closed = on_close
         self._align = align
         self._block = block
         self._pieces: list[_Fetched] = []  # the most recently used one is last
@@ -153,7 +153,7 @@ class ObjectFile:
                 return piece
         if self._next <= position < min(self._until, self._next + BLOCK):
             while self._next <= position:
-                self._next_block(must=True)
+                self._next_block(force=True)
             return self._block_at(position)
         if position < self._until and self._next < position and end - position > PIECE:
             self.expect(position, self._until)  # the reader has skipped a part
@@ -166,7 +166,7 @@ class ObjectFile:
         index = next(index for index, block in enumerate(self._blocks) if block.holds(position))
         for _ in range(index - 1):
             self._blocks.popleft().forget(self._shared)
-            self._ahead = min(self._ahead + 1, IN_FLIGHT)
+            self._ahead = min(self._ahead + 1, MAX_BLOCKS_AHEAD)
             index -= 1
         self._fetch_ahead(index)
         return self._blocks[index]
@@ -176,16 +176,16 @@ class ObjectFile:
         while self._next < self._until and len(self._blocks) - reading <= self._ahead and self._next_block():
             pass
 
-    def _next_block(self, *, must: bool = False) -> bool:
-        """Request the next block. Return False if a memory limit does not allow it. must: ignore the limits."""
+    def _next_block(self, *, force: bool = False) -> bool:
+        """Request the next block. Return False if a memory limit does not allow it. force: ignore the limits."""
         begin = self._next
         end = self._align_up(min(begin + self._next_size, self._until))
         if self._until - end < self._next_size // 2:
             end = self._align_up(self._until)  # avoids a request for a small remainder
         held = sum(block.end - block.begin for block in self._blocks)
-        if not must and held + end - begin > FILE_BYTES:
+        if not force and held + end - begin > MAX_FILE_BYTES:
             return False
-        if not self._shared.take(end - begin, must=must or not self._blocks):
+        if not self._shared.reserve(end - begin, force=force or not self._blocks):
             return False
         self._blocks.append(_Fetched(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
@@ -198,11 +198,11 @@ class ObjectFile:
         self._blocks.clear()
         self._next = self._until = 0
 
-    def _small_piece(self, position: int, wanted: int) -> _Fetched:
-        """Fetch a piece with the byte at `position`, in this thread. wanted: end of the read."""
-        near = self._last_end <= position <= self._last_end + NEAR and self._last_end >= 0
+    def _small_piece(self, position: int, read_end: int) -> _Fetched:
+        """Fetch a piece with the byte at `position`, in this thread. read_end: end of the read."""
+        near = self._last_end <= position <= self._last_end + NEAR_BYTES and self._last_end >= 0
         self._piece_size = min(self._piece_size * 2, BLOCK) if near else PIECE
-        end = min(max(min(wanted, position + BLOCK), position + self._piece_size), self.size)
+        end = min(max(min(read_end, position + BLOCK), position + self._piece_size), self.size)
         begin = self._last_end if near and self._last_end + self._piece_size > position else position
         if end == self.size:
             begin = min(begin, max(end - self._piece_size, 0))  # reads at the end usually follow each other
@@ -212,7 +212,7 @@ class ObjectFile:
         begin, end = self._align_down(begin), self._align_up(end)
         piece = _Fetched(begin, end, self._fetch(begin, end))
         self._pieces.append(piece)
-        while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > KEPT:
+        while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > MAX_PIECES_BYTES:
             del self._pieces[0]
         self._last_end = end
         return piece

@@ -65,7 +65,7 @@ class ObjectStore:
     scheme: str
     bucket: str
     options: StorageOptions = field(default_factory=StorageOptions)
-    remote = True
+    is_remote = True
 
     @property
     def client(self) -> object_client.ObjectClient:
@@ -118,10 +118,10 @@ class ObjectStore:
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """See Store.open. Sends a HEAD request if there are no facts."""
         if facts is None:
-            facts = self._facts(path)
+            facts = self._fetch_facts(path)
         closing = threading.Event()
         fetch = self.ranges(path, facts, wait=closing.wait)
-        return ObjectFile(facts.size, fetch, changed=partial(self.has_changed, path, facts), closed=closing.set)
+        return ObjectFile(facts.size, fetch, has_changed=partial(self.has_changed, path, facts), on_close=closing.set)
 
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
         """See Store.ranges. Each range is one GET request. wait: see ObjectClient.request."""
@@ -156,7 +156,7 @@ class ObjectStore:
             return True
         return not _is_same_version(facts, now)
 
-    def _facts(self, path: str) -> FileFacts:
+    def _fetch_facts(self, path: str) -> FileFacts:
         try:
             return self._head(path)
         except OSError as error:
@@ -167,35 +167,35 @@ class ObjectStore:
             raise IsADirectoryError(errno.EISDIR, "is a directory, not an object", path)
         raise failed
 
-    def _meta(self, path: str) -> Any:
+    def _fetch_metadata(self, path: str) -> Any:
         key = parse_path(path).key
         return self.client.request(path, lambda library: library.head(key), head=1)
 
     def _head(self, path: str) -> FileFacts:
-        return _facts_of(self._meta(path))
+        return _facts_of(self._fetch_metadata(path))
 
     def modified(self, path: str) -> float:
         """Return the time of the object's last change, in seconds since 1970 by the store's clock. One HEAD request."""
-        return float(self._meta(path)["last_modified"].timestamp())
+        return float(self._fetch_metadata(path)["last_modified"].timestamp())
 
-    def read_all(self, path: str, most: int) -> bytes:
+    def read_all(self, path: str, max_bytes: int) -> bytes:
         """See Store.read_all. One GET."""
         key = parse_path(path).key
 
         def get(library: Any) -> bytes:
             result = library.get(key)
-            wanted = min(result.meta["size"], most)
-            if wanted == result.meta["size"]:
+            expected = min(result.meta["size"], max_bytes)
+            if expected == result.meta["size"]:
                 data = bytes(result.bytes())
             else:
                 data = b""
-                for piece in result.stream(min_chunk_size=min(most, 1 << 20)):
+                for piece in result.stream(min_chunk_size=min(max_bytes, 1 << 20)):
                     data += piece
-                    if len(data) >= wanted:
+                    if len(data) >= expected:
                         break
-                data = data[:wanted]
-            if len(data) != wanted:
-                raise TryFailed(truncated(wanted, len(data)))
+                data = data[:expected]
+            if len(data) != expected:
+                raise TryFailed(truncated(expected, len(data)))
             return data
 
         data = self.client.request(path, get, get=1)
@@ -231,13 +231,13 @@ class ObjectStore:
 
     def put(self, path: str, data: Buffer) -> None:
         """Write an object, in parts if it is large. Readers see it only when it is complete."""
-        key, large = parse_path(path).key, len(data) > PART
+        key, is_large = parse_path(path).key, len(data) > PART
 
         def put(library: Any) -> None:
-            library.put(key, bytes(data), use_multipart=large, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
+            library.put(key, bytes(data), use_multipart=is_large, chunk_size=PART, max_concurrency=_PARTS_AT_ONCE)
 
-        parts = -(-len(data) // PART) + 2 if large else 1  # with the requests that begin and end the upload
-        self.client.request(path, put, in_parts=large, put=parts)
+        parts = -(-len(data) // PART) + 2 if is_large else 1  # with the requests that begin and end the upload
+        self.client.request(path, put, in_parts=is_large, put=parts)
         self.client.count(bytes_written=len(data))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
@@ -257,12 +257,12 @@ class ObjectStore:
             tries += 1
             return _create(library, key, data)
 
-        made = self.client.request(path, create, put=1)
-        if made:
+        was_created = self.client.request(path, create, put=1)
+        if was_created:
             self.client.count(bytes_written=len(data))
         elif tries > 1:
             return self.read_all(path, len(data) + 1) == bytes(data)
-        return made
+        return was_created
 
     def expect_conditional_put(self, directory: str) -> None:
         """Raise OSError unless the store refuses the second of two conditional puts."""
@@ -282,7 +282,7 @@ class ObjectStore:
         """
         key = parse_path(path).key
         try:
-            meta = self._meta(path)
+            meta = self._fetch_metadata(path)
         except FileNotFoundError:
             return False
         if meta["size"]:
@@ -300,10 +300,10 @@ class ObjectStore:
                 raise TryFailed(_CANNOT_REPLACE) from None
             return True
 
-        replaced = self.client.request(path, put, put=1)
-        if replaced:
+        was_replaced = self.client.request(path, put, put=1)
+        if was_replaced:
             self.client.count(bytes_written=len(data))
-        return replaced
+        return was_replaced
 
     def upload(self, path: str, pieces: Callable[[], Iterable[Buffer]], size: int) -> None:
         """Write an object that is too large for memory, in parts. Readers see it only when it is complete.
@@ -349,7 +349,7 @@ def _create(library: Any, key: str, data: Buffer) -> bool:
         library.put(key, bytes(data), mode="create", use_multipart=False)
     except AlreadyExistsError as error:
         if "status code: 409" in str(error):  # another put of the object is in progress
-            raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", transient=True)) from None
+            raise TryFailed(Failure(errno.EEXIST, "another writer is writing the object", is_transient=True)) from None
         return False
     except NotImplementedError:
         raise TryFailed(_NO_CONDITIONAL_PUT) from None

@@ -15,41 +15,41 @@ T = TypeVar("T")
 
 WORKER_BYTES = 256 << 20
 """Bytes that all files of a process may have fetched ahead, so that a Spark worker stays within about 300 MB."""
-THREADS = 16  # four files of a task with four requests each; a request waits for the network, not for a core
+MAX_THREADS = 16  # four files of a task with four requests each; a request waits for the network, not for a core
 
 
 class ReadAhead:
     """Threads that fetch ahead, and a budget of bytes. Thread-safe.
 
     Attributes:
-        left: Remaining bytes; negative while readers wait for more than the budget.
+        available: Remaining bytes; negative while readers wait for more than the budget.
     """
 
     def __init__(self, size: int = WORKER_BYTES) -> None:
-        self.left = size
+        self.available = size
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="kafkalog-fetch")
 
-    def take(self, size: int, *, must: bool = False) -> bool:
-        """Take `size` bytes from the budget.
+    def reserve(self, size: int, *, force: bool = False) -> bool:
+        """Reserve `size` bytes of the budget.
 
         Args:
             size: Bytes.
-            must: True to take them even if the budget is exhausted.
+            force: True to reserve them even if the budget is exhausted.
 
         Returns:
             False if the budget has fewer bytes left.
         """
         with self._lock:
-            if self.left < size and not must:
+            if self.available < size and not force:
                 return False
-            self.left -= size
+            self.available -= size
             return True
 
-    def give_back(self, size: int) -> None:
-        """Return `size` bytes to the budget."""
+    def release(self, size: int) -> None:
+        """Give `size` bytes back to the budget."""
         with self._lock:
-            self.left += size
+            self.available += size
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         return self._threads.submit(work)

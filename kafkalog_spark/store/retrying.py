@@ -27,7 +27,7 @@ def wait_after(
         has_answered: True if the store has ever responded.
         jitter: A random number from 0 to 1.
     """
-    if not failure.transient or tries >= policy.tries or (not has_answered and tries >= INITIAL_CONNECT_TRIES):
+    if not failure.is_transient or tries >= policy.tries or (not has_answered and tries >= INITIAL_CONNECT_TRIES):
         return None
     wait = min(FIRST_WAIT * 2 ** (tries - 1), LONGEST_WAIT) * (0.5 + jitter / 2)
     return wait if seconds + wait < policy.seconds else None

@@ -1,4 +1,4 @@
-"""Selection of the store for a path."""
+"""Selects the store for a path."""
 
 from __future__ import annotations
 

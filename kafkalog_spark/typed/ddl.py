@@ -1,4 +1,4 @@
-"""Conversion of Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow schemas and back.
+"""Converts Spark's DDL schemas (`id bigint, tags array<string>`) to Arrow schemas and back.
 
 Spark's own parser runs in the JVM, which Python workers cannot call.
 """
@@ -122,9 +122,9 @@ class _Tokens:
                 self.tokens.append(("word", word) if word is not None else ("sign", sign))
             position = match.end()
 
-    def error(self, what: str) -> OptionError:
-        """Return an error about the text. what: what is wrong with it."""
-        return OptionError(f"schema '{self.text[:200]}': {what}", hint="write it as `id bigint, tags array<string>`")
+    def error(self, message: str) -> OptionError:
+        """Return an error about the text. message: what is wrong with it."""
+        return OptionError(f"schema '{self.text[:200]}': {message}", hint="write it as `id bigint, tags array<string>`")
 
     def peek(self) -> tuple[str, str]:
         """Return the next token without consuming it."""

@@ -12,12 +12,14 @@ import sys
 
 import pytest
 
-from kafkalog_broker import cli
-from kafkalog_broker.cli import configuration, log_ignored_properties, main, parser, progress_logger
+from kafkalog_broker import broker_process
+from kafkalog_broker.broker_process import ProcessOptions, progress_logger
+from kafkalog_broker.cli import configuration, log_ignored_properties, main, parser
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.event_loop import new_event_loop
 from kafkalog_broker.server import Server
+from kafkalog_broker.storage.clean_shutdown import write_clean_shutdown
 from kafkalog_broker.storage.recovery.load_progress import LoadProgress
 from kafkalog_spark.exit_codes import FAILED, OK, WRONG_USAGE
 
@@ -163,7 +165,7 @@ def serve_until_directories_fail(monkeypatch, directories, failing):
     try:
         with monkeypatch.context() as patched:
             patched.setattr(Server, "start", start_and_fail)
-            return asyncio.run(asyncio.wait_for(cli._serve(config, (), arguments), 120))
+            return asyncio.run(asyncio.wait_for(broker_process.serve(config, ProcessOptions()), 120))
     finally:
         gc.unfreeze()
 
@@ -188,6 +190,39 @@ def test_broker_with_a_failed_log_directory_does_not_report_a_clean_stop(tmp_pat
     with caplog.at_level("INFO"):
         assert serve_until_directories_fail(monkeypatch, directories, []) == OK
     assert caplog.messages[-1].startswith("stopped cleanly in ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("step", "is_clean"), [("_recover_one", False), ("_create_missing", True)], ids=["recovery", "after-loading"]
+)
+def test_signal_during_the_start_stops_the_broker_cleanly(step, is_clean, number, tmp_path):
+    """A start recovers the logs for minutes. The broker must end without serving, and without a traceback."""
+    code = (
+        "import os, sys\n"
+        "from kafkalog_broker.cli import main\n"
+        "from kafkalog_broker.storage.log_manager import LogManager\n"
+        f"step = LogManager.{step}\n"
+        "def signal_first(logs, *arguments):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    assert logs.stops_loading.wait(60)\n"
+        "    step(logs, *arguments)\n"
+        f"LogManager.{step} = signal_first\n"
+        "sys.exit(main())"
+    )
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020}.log").touch()
+    if is_clean:
+        write_clean_shutdown(tmp_path, -1)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "--log-dir", str(tmp_path), "--port", "0"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (OK, "")
+    assert f"{signal.Signals(number).name}: stopping" in ran.stderr
+    assert "stopped before the start was complete" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert (tmp_path / ".kafka_cleanshutdown").exists() is is_clean
 
 
 def test_command_without_the_extra_names_the_missing_extra():
@@ -217,7 +252,7 @@ def test_command_and_tests_use_the_same_event_loop():
     made = new_event_loop()
     made.close()
     assert "uvloop" in type(made).__module__
-    assert vars(cli)["new_event_loop"] is new_event_loop
+    assert vars(broker_process)["new_event_loop"] is new_event_loop
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def connections_left(directory: Path) -> int:
         for _ in range(3):
             await connect_and_go(listener.host, listener.port)
         async with asyncio.timeout(30):
-            while any(not one.info.closed for one in gc.get_objects() if type(one) is Connection):
+            while any(not one.info.is_closed for one in gc.get_objects() if type(one) is Connection):
                 await asyncio.sleep(0)
         for _ in range(10):  # what is called soon
             await asyncio.sleep(0)

@@ -353,7 +353,7 @@ class StateCheck:
 
     def _check_files(self) -> None:
         log_dirs = in_directory(self.run.properties, self.directory)["log.dirs"].split(",")
-        for finding in check_log_dirs(log_dirs, records=True).findings.kept:
+        for finding in check_log_dirs(log_dirs, decode_records=True).findings.kept:
             if finding.is_error:
                 self.report("check-error", str(finding).replace(str(self.directory), ""))
 

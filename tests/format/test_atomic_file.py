@@ -142,3 +142,17 @@ def test_link_with_the_temporary_name_is_not_followed(tmp_path):
     target.with_name("checkpoint.tmp").symlink_to(victim)
     replace_file(target, b"new")
     assert (victim.read_bytes(), target.read_bytes()) == (b"untouched", b"new")
+
+
+def test_private_file_is_never_readable_by_others(tmp_path, monkeypatch):
+    modes, real = [], os.open
+
+    def watched_open(path, flags, mode=0o777, **options):
+        if flags & os.O_CREAT:
+            modes.append(mode)
+        return real(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", watched_open)
+    replace_file(tmp_path / "passwords", b"secret", private=True)
+    assert modes == [0o600]
+    assert (tmp_path / "passwords").stat().st_mode & 0o777 == 0o600

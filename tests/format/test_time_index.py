@@ -36,7 +36,7 @@ def pairs(index: TimeIndex) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("segment", GOLDEN_SEGMENTS, ids=str)
 def test_golden_entries_have_the_largest_timestamp_up_to_their_offset(segment: GoldenSegment):
     index = load_time_index(segment.time_index, segment.base_offset)
-    assert index.whole
+    assert index.is_complete
     assert len(index) * ENTRY_SIZE == segment.time_index.stat().st_size, "every byte of the file is understood"
     for timestamp, offset in pairs(index):
         batch = next(batch for batch in segment.batches if batch.base_offset <= offset <= batch.last_offset)
@@ -75,7 +75,7 @@ def test_written_index_equals_kafkas(segment: GoldenSegment, tmp_path):
 def test_padding_of_a_crashed_index_is_not_an_entry(segment: GoldenSegment):
     index = load_time_index(segment.time_index, segment.base_offset)
     clean = load_time_index(segment.after_clean_restart.time_index, segment.base_offset)
-    assert not index.whole
+    assert not index.is_complete
     # Closing the segment cleanly adds the entry of its largest timestamp.
     assert pairs(index) in (pairs(clean), pairs(clean)[:-1])
 
@@ -93,13 +93,13 @@ def test_floor_before_returns_the_last_strictly_earlier_entry():
 def test_segment_of_one_batch_has_one_entry_that_may_point_at_the_base_offset():
     index = parse_time_index(packed((1700000000000, 0)), 50)
     assert pairs(index) == [(1700000000000, 50)]
-    assert index.whole
+    assert index.is_complete
 
 
 def test_twelve_zero_bytes_are_padding_and_not_the_year_1970():
     index = parse_time_index(bytes(12), 50)
     assert index.last is None
-    assert not index.whole
+    assert not index.is_complete
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_twelve_zero_bytes_are_padding_and_not_the_year_1970():
 def test_parsing_stops_at_the_first_invalid_entry(data, good):
     index = parse_time_index(data, 7)
     assert pairs(index) == [(a, 7 + b) for a, b in FIELDS.iter_unpack(data[: good * ENTRY_SIZE])]
-    assert index.whole == (good * ENTRY_SIZE == len(data))
+    assert index.is_complete == (good * ENTRY_SIZE == len(data))
 
 
 def test_offsets_beyond_int64_are_not_entries():
@@ -167,7 +167,7 @@ def test_any_damage_gives_a_sorted_index_or_a_kafkalog_error():
     for what, bytes_ in damaged(data):
         index = parse_time_index(bytes_, 2**33)
         _assert_can_be_right(index, 2**33)
-        assert index.whole == (len(index) * ENTRY_SIZE == len(bytes_)), what
+        assert index.is_complete == (len(index) * ENTRY_SIZE == len(bytes_)), what
         with contextlib.suppress(CorruptIndex):
             check_time_index(bytes_, 2**33)
             assert len(bytes_) % ENTRY_SIZE == 0, what
@@ -323,4 +323,4 @@ def test_random_appends_and_removals_leave_the_entries_in_the_file(tmp_path_fact
     writer.trim()
     writer.close()
     check_time_index(path.read_bytes(), base)
-    assert load_time_index(path, base).whole
+    assert load_time_index(path, base).is_complete

@@ -173,7 +173,7 @@ def test_kafka_accepts_the_output_of_our_cleaner(tmp_path: Path) -> None:
     for found in rows.values():
         assert 0 < 2 * len(found) < found[-1]["offset"], "not even half of the records were compacted away"
     assert offsets == [2000 + COMMITS] * 2
-    assert [str(finding) for finding in check_log_dirs([kafka.data_dir], closed=True).findings.kept] == []
+    assert [str(finding) for finding in check_log_dirs([kafka.data_dir], was_closed_cleanly=True).findings.kept] == []
     check_files(kafka)
     logs = {path: path.read_bytes() for topic in TOPICS for path in kafka.partition_dir(topic).glob("*.log")}
     with kafka:

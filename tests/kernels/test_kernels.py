@@ -18,9 +18,9 @@ from numba import njit
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels import primitives
-from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, TOO_FAR, crc_of
+from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE, INVALID_POSITION, crc_of
 from kafkalog_spark.kernels.record_end import BAD_RECORD_LENGTH, TRUNCATED, end_of_records
-from kafkalog_spark.kernels.rows import is_member
+from kafkalog_spark.kernels.rows import passes_filter
 from kafkalog_spark.kernels.sweep import SMALL_BATCH, SweepStatus, sweep
 from tests.golden_data import golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, encoded, varint
@@ -47,11 +47,11 @@ def test_varint_is_read_as_kafka_writes_it(number: int, behind: bytes) -> None:
 def test_varint_past_the_end_is_reported_as_too_far(number: int) -> None:
     data = varint(number)
     for end in range(len(data)):
-        assert read_varint(array(data + b"\x00"), 0, end)[1] == TOO_FAR
+        assert read_varint(array(data + b"\x00"), 0, end)[1] == INVALID_POSITION
 
 
 def test_varint_of_more_than_ten_bytes_is_reported_as_too_far() -> None:
-    assert read_varint(array(b"\xff" * 20), 0, 20)[1] == TOO_FAR
+    assert read_varint(array(b"\xff" * 20), 0, 20)[1] == INVALID_POSITION
 
 
 @njit
@@ -79,7 +79,7 @@ def test_crc32_and_crc32c_equal_the_libraries(data: bytes, start: int) -> None:
 
 @njit
 def member_of(values, value):  # type: ignore[no-untyped-def]
-    return is_member(values, value)
+    return passes_filter(values, value)
 
 
 @given(st.lists(INT64, max_size=20), INT64)

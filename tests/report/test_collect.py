@@ -22,7 +22,7 @@ from tests.report import shop_directory as shop
 
 
 def facts_of(root: Path, *top_keys: str, check: bool = True) -> Facts:
-    return collect(LogDirs.open(root), 0, lambda *_: None, top_keys=top_keys, check=check)
+    return collect(LogDirs.open(root), 0, lambda *_: None, top_keys=top_keys, with_check=check)
 
 
 def sql(root: Path, query: str) -> list[tuple[Any, ...]]:
@@ -115,7 +115,7 @@ def test_most_frequent_keys_equal_those_of_the_records(shop_dir: Path, facts: Fa
 
 def test_errors_are_shown_despite_many_earlier_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A torn tail is a note, a damaged batch with a good one after it is an error; the last partition has that."""
-    monkeypatch.setattr(collect_module, "MOST_FINDINGS", 3)
+    monkeypatch.setattr(collect_module, "MAX_FINDINGS", 3)
     good = batch(0, [V2Record(0, shop.START, None, b"v" * 20)])
     after = batch(1, [V2Record(1, shop.START, None, b"v" * 20)])
     for partition in range(7):
@@ -132,7 +132,7 @@ def test_errors_are_shown_despite_many_earlier_notes(tmp_path: Path, monkeypatch
 
 
 def test_segments_of_a_long_timeline_are_merged(shop_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_totals, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(batch_totals, "MAX_SEGMENTS", 2)
     facts = facts_of(shop_dir, check=False)
     segments = LogDirs.open(shop_dir).table("segments", "clicks").read_all().to_pylist()
     for partition in range(shop.PARTITIONS["clicks"]):

@@ -37,7 +37,7 @@ def test_frequent_keys_are_found_with_bounded_error_when_not_all_fit() -> None:
     chance = random.Random(4)
     keys: list[bytes | None] = [*(b"once-%d" % at for at in range(20_000)), *[b"often"] * 2000, *[b"also"] * 1500]
     chance.shuffle(keys)
-    counts = KeyCounts(most=1000)
+    counts = KeyCounts(max_keys=1000)
     for part in batches(keys):
         counts.add(*part)
     first, second, *_ = counts.top(5)
@@ -53,7 +53,7 @@ def test_long_keys_are_kept_up_to_a_number_of_bytes() -> None:
     long: list[bytes | None] = [b"%09d" % at * 1000 for at in range(300)]
     keys = [*long, *[b"often"] * 900]
     chance.shuffle(keys)
-    counts = KeyCounts(most_bytes=200_000)
+    counts = KeyCounts(max_bytes=200_000)
     held = []
     for part in batches(keys, 10):
         counts.add(*part)
@@ -67,7 +67,7 @@ def test_long_keys_are_kept_up_to_a_number_of_bytes() -> None:
 
 
 def test_key_longer_than_the_capacity_is_counted_as_missed() -> None:
-    counts = KeyCounts(most_bytes=10)
+    counts = KeyCounts(max_bytes=10)
     counts.add(pa.array([b"x" * 100, b"x" * 100, b"y"], pa.binary()), pa.array([b"v"] * 3, pa.binary()))
     assert (counts.top(5), counts.missed, counts.records) == ([], 2, 3)
 

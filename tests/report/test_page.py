@@ -20,9 +20,9 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
 from kafkalog_spark.report.facts import Facts, TopKeys
-from kafkalog_spark.report.html_table import MOST_ROWS, html_table, number
+from kafkalog_spark.report.html_table import MAX_TABLE_ROWS, html_table, number
 from kafkalog_spark.report.key_counts import KeyCount
-from kafkalog_spark.report.lag_totals import MOST_LAGS, MOST_TOPICS, LagTotals
+from kafkalog_spark.report.lag_totals import MAX_LAGS, MAX_TOPICS_PER_GROUP, LagTotals
 from kafkalog_spark.report.page import page
 from kafkalog_spark.report.time_bins import Span
 from kafkalog_spark.report.words import (
@@ -192,15 +192,15 @@ def test_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest() ->
         add("broad", f"t{partition % 20}", partition // 20, 1)
     add("narrow", "t", 0, 5000)
     add("unknown", "t", 0, None)
-    assert len(totals.largest()) == MOST_LAGS
-    assert [lag["group_id"] for lag in totals.largest()] == ["narrow", *["wide"] * (MOST_LAGS - 1)]
+    assert len(totals.largest()) == MAX_LAGS
+    assert [lag["group_id"] for lag in totals.largest()] == ["narrow", *["wide"] * (MAX_LAGS - 1)]
     spec = charts_module._lag(replace(EMPTY, topic_lags=totals.by_topic()))
     assert spec is not None
     assert bars_of(spec) == {0: 50_000, 1: 5000, 2: 5000}
     shown = {(row["name"], row["topic"]): row["value"] for row in rows_of(spec)}
-    assert shown["broad", "(others)"] == 5000 - MOST_TOPICS * 250
+    assert shown["broad", "(others)"] == 5000 - MAX_TOPICS_PER_GROUP * 250
     assert shown["broad", "t0"] == 250
-    assert len(shown) == 2 + MOST_TOPICS + 1
+    assert len(shown) == 2 + MAX_TOPICS_PER_GROUP + 1
 
 
 @pytest.mark.parametrize(("ratios", "scale"), [((5.9, 2.0, 16_230.4), "log"), ((5.9, 2.0, 40.25), None)])
@@ -254,8 +254,8 @@ def test_empty_directory_gives_a_page() -> None:
 
 
 def test_html_table_is_limited_in_rows() -> None:
-    shown = html_table({"n": number}, range(MOST_ROWS + 5), "rows")
-    assert shown.count("<tr>") == MOST_ROWS + 1
+    shown = html_table({"n": number}, range(MAX_TABLE_ROWS + 5), "rows")
+    assert shown.count("<tr>") == MAX_TABLE_ROWS + 1
     assert "5 more rows are not shown" in shown
 
 

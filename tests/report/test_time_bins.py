@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.report.time_bins import MOST_BINS, Span, TimeBins, slices, span_of, written_ms
+from kafkalog_spark.report.time_bins import MAX_BINS, Span, TimeBins, slices, span_of, written_ms
 
 HOUR = 3_600_000
 
@@ -19,8 +19,8 @@ def filled(times: list[int], weight: int = 1) -> TimeBins:
 def test_bins_become_wider_and_keep_every_sum() -> None:
     times = np.random.default_rng(1).integers(0, 1000 * HOUR, 20_000)
     bins = filled(times.tolist(), 3)
-    assert len(bins) <= MOST_BINS
-    assert bins.width_ms > 1000 * HOUR // (2 * MOST_BINS)
+    assert len(bins) <= MAX_BINS
+    assert bins.width_ms > 1000 * HOUR // (2 * MAX_BINS)
     assert bins.sums.sum(axis=0).tolist() == [60_000, 20_000]
     expected = dict(zip(*np.unique(times // bins.width_ms * bins.width_ms, return_counts=True), strict=True))
     assert dict(zip(bins.starts.tolist(), bins.sums[:, 1].tolist(), strict=True)) == expected

@@ -16,7 +16,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.sink import bucket_commit_log
-from kafkalog_spark.sink.bucket_directory import KEPT_SECONDS
+from kafkalog_spark.sink.bucket_commit_log import RETENTION_SECONDS
 from kafkalog_spark.sink.bucket_stage import BucketStage
 from kafkalog_spark.sink.committers import bucket_committer
 from kafkalog_spark.sink.job_opening import recover
@@ -43,7 +43,7 @@ def test_commit_appends_the_records_of_all_tasks_in_order(place: Place, tmp_path
     assert place.texts()[-1] == "next"
     assert [row["offset"] for row in place.rows()] == list(range(10))
     place.check(tmp_path)
-    checked = check_log_dirs([place.root], records=True, storage=place.bucket().store.options)
+    checked = check_log_dirs([place.root], decode_records=True, storage=place.bucket().store.options)
     assert (checked.findings.errors, len(checked.partitions)) == (0, 1), "what the sink keeps is in nobody's way"
 
 
@@ -163,7 +163,7 @@ def test_large_segments_are_uploaded_in_parts(place: Place, tmp_path: Path) -> N
     """What is larger than a whole put may be, here 20 kB, and what was there before such a put is not written again."""
     rows = table({"value": b"%05d" % n + b"." * 100} for n in range(1300))
     given: dict[str, Any] = {"topic": "t", "batch_size": "2k", "segment_bytes": "50k"}
-    bucket = replace(place.bucket(), whole_bytes=20 << 10)
+    bucket = replace(place.bucket(), max_single_put_bytes=20 << 10)
     write(bucket, rows, **given)
     assert [what for what, name in bucket.steps if name.startswith("t-0/0") and name.endswith(".log")][:2] == [
         "upload"
@@ -175,8 +175,10 @@ def test_large_segments_are_uploaded_in_parts(place: Place, tmp_path: Path) -> N
     for step in range(10, len(bucket.steps)):
         again = Place.new(place.server)
         with killed():
-            write(replace(again.bucket(kill_at(step)), whole_bytes=20 << 10), rows, query="q", batch=0, **given)
-        write(replace(again.bucket(), whole_bytes=20 << 10), rows, query="q", batch=0, **given)
+            write(
+                replace(again.bucket(kill_at(step)), max_single_put_bytes=20 << 10), rows, query="q", batch=0, **given
+            )
+        write(replace(again.bucket(), max_single_put_bytes=20 << 10), rows, query="q", batch=0, **given)
         assert [text[:5] for text in again.texts()] == [f"{n:05d}" for n in range(1300)]
 
 
@@ -279,7 +281,7 @@ def test_staged_objects_of_dead_jobs_are_removed_after_a_week(place: Place) -> N
         stage(place.bucket(), {"old": "0a", "young": "0b"}[job] * 16, values(job, topic="t"))
     folder = place.server.directory / "tier" / place.root.removeprefix("s3://tier/") / "kafkalog.staged"
     now = max(path.stat().st_mtime for path in folder.rglob("*.log"))
-    for job, age in (("0a" * 16, KEPT_SECONDS + 10), ("0b" * 16, KEPT_SECONDS - 10)):
+    for job, age in (("0a" * 16, RETENTION_SECONDS + 10), ("0b" * 16, RETENTION_SECONDS - 10)):
         for path in (folder / job).iterdir():
             os.utime(path, (now - age, now - age))
     write(place.bucket(), values("a", topic="t"))
@@ -293,7 +295,7 @@ def test_old_commit_records_are_removed_except_the_newest(place: Place, monkeypa
     for batch in range(4):
         write(place.bucket(), values(batch, topic="t"), query="q", batch=batch)
     folder = place.server.directory / "tier" / place.root.removeprefix("s3://tier/") / "kafkalog.commits"
-    for number, age in ((0, KEPT_SECONDS * 2), (1, KEPT_SECONDS + 10)):
+    for number, age in ((0, RETENTION_SECONDS * 2), (1, RETENTION_SECONDS + 10)):
         path = folder / f"{number:020d}.json"
         os.utime(path, (path.stat().st_mtime - age,) * 2)
     write(place.bucket(), values("last", topic="t"), query="other", batch=0)

@@ -16,7 +16,7 @@ from tests.log.tiered.reading import aiven_tree, consumed
 from tests.spark.helpers.streams import start_query
 
 SINK_COLUMNS = "value binary, topic string, partition int"
-KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
+KEY_OPTION_PREFIX = f"tiered.encryption.key.{KEY_ID}"
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
@@ -26,7 +26,7 @@ def test_local_and_remote_segments_are_one_table(spark: Any, isolation: str, tmp
     loaded = (
         spark.read.format("kafkalog")
         .option("layout", "aiven")
-        .option(KEY_OPTION, pem)
+        .option(KEY_OPTION_PREFIX, pem)
         .option("subscribe", "transactions,codecs,deleted-prefix,recreated")
         .option("includeHeaders", "true")
         .option("isolationLevel", isolation)

@@ -59,7 +59,7 @@ def answered(status: int, code: str = "") -> Exception:
 )
 def test_permanent_responses_are_classified_as_not_transient(status: int, code: str, number: int, said: str) -> None:
     failure = failure_of(answered(status, code), PLACEHOLDERS)
-    assert (failure.errno, failure.transient, failure.answered) == (number, False, True)
+    assert (failure.errno, failure.is_transient, failure.was_answered) == (number, False, True)
     assert said in failure.sentence
     assert "CANARY" not in failure.sentence
 
@@ -78,14 +78,14 @@ def test_permanent_responses_are_classified_as_not_transient(status: int, code: 
 )
 def test_overload_responses_are_classified_as_transient(error: Exception) -> None:
     failure = failure_of(error, PLACEHOLDERS)
-    assert (failure.transient, failure.answered) == (True, True)
+    assert (failure.is_transient, failure.was_answered) == (True, True)
     assert "overloaded or failing" in failure.sentence
 
 
 @pytest.mark.parametrize("kind", ["Connect", "Request", "Timeout", "Interrupted", "Decode", "Unknown"])
 def test_network_failures_are_classified_as_transient(kind: str) -> None:
     failure = failure_of(Exception(f"error sending request\n\nDebug source: HttpError {{ kind: {kind},"), PLACEHOLDERS)
-    assert (failure.transient, failure.answered) == (True, False)
+    assert (failure.is_transient, failure.was_answered) == (True, False)
     assert "minio:9000" in failure.sentence
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.store import object_file, read_ahead
 from kafkalog_spark.store.interface import Buffer
-from kafkalog_spark.store.object_file import BLOCK, FILE_BYTES, FIRST_BLOCK, IN_FLIGHT, PIECE, ObjectFile
+from kafkalog_spark.store.object_file import BLOCK, FIRST_BLOCK, MAX_BLOCKS_AHEAD, MAX_FILE_BYTES, PIECE, ObjectFile
 from kafkalog_spark.store.read_ahead import WORKER_BYTES, ReadAhead
 
 MB = 1 << 20
@@ -41,7 +41,7 @@ class Origin:
         return sorted(self._asked)
 
     def file(self, align: int = 1) -> ObjectFile:
-        return ObjectFile(len(self.data), self.fetch, changed=lambda: False, align=align)
+        return ObjectFile(len(self.data), self.fetch, has_changed=lambda: False, align=align)
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_announced_bytes_come_in_few_large_requests_and_nothing_after_them_is_fe
 
 
 def test_several_requests_are_in_flight_at_once(shared: ReadAhead) -> None:
-    """Two from the start; IN_FLIGHT once the reader has shown that it reads on."""
+    """Two from the start; MAX_BLOCKS_AHEAD once the reader has shown that it reads on."""
     together = threading.Barrier(2, timeout=60)
     data = bytes(100 * MB)
 
@@ -97,12 +97,12 @@ def test_several_requests_are_in_flight_at_once(shared: ReadAhead) -> None:
         return memoryview(data)[begin:end]
 
     asked: list[tuple[int, int]] = []
-    file = ObjectFile(len(data), fetch, changed=lambda: False)
+    file = ObjectFile(len(data), fetch, has_changed=lambda: False)
     file.expect(0, len(data))
     read_all(file, 0, 40 * MB)
     settle(shared)
     reading = next(end for begin, end in asked if begin < 40 * MB <= end)
-    assert len([begin for begin, _ in asked if begin >= reading]) == IN_FLIGHT
+    assert len([begin for begin, _ in asked if begin >= reading]) == MAX_BLOCKS_AHEAD
 
 
 def test_nearby_header_reads_are_one_request() -> None:
@@ -210,11 +210,11 @@ def test_reads_in_any_order_return_the_right_bytes(seed: int, shared: ReadAhead)
                 assert read_all(file, begin, min(begin + 5 * MB, size)) == origin.data[begin : begin + 5 * MB]
     file.close()
     settle(shared)
-    assert shared.left == WORKER_BYTES
+    assert shared.available == WORKER_BYTES
 
 
 def test_memory_is_bounded_per_file_and_in_total(shared: ReadAhead) -> None:
-    shared.left = 100 * MB
+    shared.available = 100 * MB
     files = [Origin().file() for _ in range(8)]
     lowest = 100 * MB
     for file in files:
@@ -222,14 +222,14 @@ def test_memory_is_bounded_per_file_and_in_total(shared: ReadAhead) -> None:
     for at in range(0, 40 * MB, 2 * MB):
         for file in files:
             assert file.read(at, 2 * MB) == DATA[at : at + 2 * MB]
-            lowest = min(lowest, shared.left)
+            lowest = min(lowest, shared.available)
             held = sum(block.end - block.begin for block in file._blocks)
-            assert held <= FILE_BYTES
+            assert held <= MAX_FILE_BYTES
     assert lowest >= -8 * (BLOCK + BLOCK // 2), "only what a reader waits for is fetched without room for it"
     for file in files:
         file.close()
     settle(shared)
-    assert shared.left == 100 * MB
+    assert shared.available == 100 * MB
 
 
 def test_close_discards_fetches_in_flight(shared: ReadAhead) -> None:
@@ -237,11 +237,11 @@ def test_close_discards_fetches_in_flight(shared: ReadAhead) -> None:
     origin.gate.clear()
     file = origin.file()
     file.expect(0, 40 * MB)
-    assert shared.left < WORKER_BYTES
+    assert shared.available < WORKER_BYTES
     file.close()
     origin.gate.set()
     settle(shared)
-    assert shared.left == WORKER_BYTES
+    assert shared.available == WORKER_BYTES
     with pytest.raises(ValueError, match="closed"):
         file.read(0, 1)
 
@@ -252,7 +252,7 @@ def test_unclosed_file_releases_its_memory(shared: ReadAhead) -> None:
     file.read(0, 10)
     del file
     settle(shared)
-    assert shared.left == WORKER_BYTES
+    assert shared.available == WORKER_BYTES
 
 
 def test_failed_fetch_is_raised_when_its_bytes_are_read() -> None:
@@ -270,9 +270,12 @@ def test_threads_and_budget_belong_to_one_process() -> None:
     assert read_ahead.read_ahead() is read_ahead.read_ahead()
 
 
-@pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])
+@pytest.mark.parametrize(
+    "take",
+    [lambda budget: budget.reserve(11), lambda budget: budget.reserve(5) and budget.reserve(6)],
+)
 def test_budget_is_exceeded_only_when_unavoidable(take: Callable[[ReadAhead], bool]) -> None:
     budget = ReadAhead(10)
     assert not take(budget)
-    assert budget.take(11, must=True)
-    assert budget.left < 0
+    assert budget.reserve(11, force=True)
+    assert budget.available < 0

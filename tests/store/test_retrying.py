@@ -12,14 +12,14 @@ from kafkalog_spark.store.object_client import ObjectClient
 from kafkalog_spark.store.retrying import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, wait_after
 from kafkalog_spark.store.storage_options import RetryPolicy, StorageOptions
 
-BUSY = Failure(errno.EAGAIN, "busy", transient=True)
-UNREACHABLE = Failure(errno.ECONNREFUSED, "unreachable", transient=True, answered=False)
+BUSY = Failure(errno.EAGAIN, "busy", is_transient=True)
+UNREACHABLE = Failure(errno.ECONNREFUSED, "unreachable", is_transient=True, was_answered=False)
 
 
 def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: float = 1.0) -> list[float]:
     """All waits until it gives up; each try takes no time, each wait as long as it says."""
     found: list[float] = []
-    known = known or failure.answered
+    known = known or failure.was_answered
     while (
         seconds := wait_after(failure, len(found) + 1, sum(found), policy, has_answered=known, jitter=part)
     ) is not None:

@@ -129,7 +129,7 @@ def test_list_returns_the_files_and_directories(tree: Tree) -> None:
     listing = tree.store.list(tree.path("orders-0"))
     sizes = {name.removeprefix("orders-0/"): len(data) for name, data in FILES.items() if name.startswith("orders-0/")}
     assert sorted(listing.names) == sorted(sizes)
-    assert {name: facts.size for name, facts in listing.files.items()} == (sizes if tree.store.remote else {})
+    assert {name: facts.size for name, facts in listing.files.items()} == (sizes if tree.store.is_remote else {})
 
 
 def test_list_after_a_name_returns_later_names(tree: Tree) -> None:
@@ -156,7 +156,7 @@ def test_missing_path_raises_file_not_found(tree: Tree) -> None:
 def test_file_and_directory_are_not_confused(tree: Tree) -> None:
     with pytest.raises(NotADirectoryError):
         tree.store.list(tree.path("meta.properties"))
-    with pytest.raises(IsADirectoryError if tree.store.remote else OSError):
+    with pytest.raises(IsADirectoryError if tree.store.is_remote else OSError):
         tree.store.open(tree.path("orders-0"))
 
 
@@ -241,7 +241,7 @@ def test_pickled_stores_are_small_and_equal() -> None:
 
 
 def test_file_facts_of_a_replaced_file_have_another_version(tree: Tree) -> None:
-    if not tree.store.remote:
+    if not tree.store.is_remote:
         pytest.skip("a local listing has no facts")
     path = tree.path("orders-0/00000000000000000000.index")
     before = tree.store.list(tree.path("orders-0")).files["00000000000000000000.index"]

@@ -87,7 +87,7 @@ def test_path_determines_its_store() -> None:
     )
     assert store_of("hdfs://h:1/x") == HadoopStore("hdfs", "h:1", StorageOptions())
     assert store_of("memory://m/x") == FsspecStore("memory", "m", StorageOptions())
-    assert all(store_of(path).remote for path in ("s3://b", "hdfs:///x", "memory://m"))
+    assert all(store_of(path).is_remote for path in ("s3://b", "hdfs:///x", "memory://m"))
 
 
 WITHOUT = """

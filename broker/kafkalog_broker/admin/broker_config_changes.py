@@ -46,7 +46,7 @@ async def alter_broker_config(broker: Broker, change: ResourceChange, time_slice
     """
     for_all_brokers = change.name == ALL_BROKERS
     if not for_all_brokers:
-        require_this_broker(broker, change.name, kind="Node id", alternative=",")
+        require_this_broker(broker, change.name, subject="Node id", alternative=",")
     of_all, of_this = broker.config.dynamic_default, broker.config.dynamic_broker
     overrides = change.apply_to(of_all if for_all_brokers else of_this, BROKER_PROPERTIES)
     _check_dynamic(overrides, for_all_brokers=for_all_brokers)
@@ -113,7 +113,8 @@ def _check_min_isr(change: ResourceChange, overrides: Mapping[str, str], *, for_
 
 def _check_cleaner_threads(before: BrokerConfig, after: BrokerConfig) -> None:
     """Apply the rule of Kafka's `LogCleaner.validateReconfiguration`. Raises BrokerError (INVALID_REQUEST)."""
-    current, requested = before.log_cleaner_threads, after.log_cleaner_threads
+    current = before.log_cleaner_threads
+    requested = after.log_cleaner_threads
     message = None
     if requested < 1 and requested != current:
         message = "should be at least 1"
@@ -132,7 +133,8 @@ def _check_thread_pools(before: BrokerConfig, after: BrokerConfig) -> None:
         BrokerError: INVALID_REQUEST.
     """
     for name in _THREAD_POOLS:
-        current, requested = int(before.text(name) or 0), int(after.text(name) or 0)
+        current = int(before.text(name) or 0)
+        requested = int(after.text(name) or 0)
         if not current // 2 <= requested <= current * 2:
             bound = "be at least half" if requested < current else "not be greater than double"
             raise BrokerError(

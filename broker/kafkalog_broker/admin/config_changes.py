@@ -38,7 +38,8 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
     Returns:
         The error of each resource in request order; None if it was altered.
     """
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     errors: list[BrokerError | None] = []
     topic_overrides: dict[str, Mapping[str, str]] = {}
     topic_positions: list[int] = []  # in `errors`
@@ -47,22 +48,22 @@ async def alter_configs(request: Request, broker: Broker) -> list[BrokerError | 
         async for resource in time_slice.spread(body.resources):
             type_code, name = resource.resource_type, resource.resource_name
             try:
-                kind = known_resource_type(type_code)
+                resource_type = known_resource_type(type_code)
                 if occurrences[type_code, name] > 1:
                     raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                if kind is None:
+                if resource_type is None:
                     raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {type_code}")
-                authorize_config(request, Operation.ALTER_CONFIGS, kind, name)
+                authorize_config(request, Operation.ALTER_CONFIGS, resource_type, name)
                 change = ResourceChange(
                     name, _property_changes(resource), request.api_key == _ALTER_CONFIGS, body.validate_only
                 )
-                if kind is ConfigResourceType.TOPIC:
+                if resource_type is ConfigResourceType.TOPIC:
                     overrides = checked_topic_config(broker, change)
                     if not change.validate_only:
                         topic_overrides[name] = overrides
                         topic_positions.append(len(errors))
                 else:
-                    await _alter_resource(broker, kind, change, time_slice)
+                    await _alter_resource(broker, resource_type, change, time_slice)
                 errors.append(None)
             except BrokerError as error:
                 errors.append(error)
@@ -84,19 +85,19 @@ def _property_changes(resource: Any) -> list[PropertyChange]:
 
 
 async def _alter_resource(
-    broker: Broker, kind: ConfigResourceType, change: ResourceChange, time_slice: TimeSlice
+    broker: Broker, resource_type: ConfigResourceType, change: ResourceChange, time_slice: TimeSlice
 ) -> None:
     """Check and apply a change to any resource except a topic. Raises BrokerError."""
-    if kind is ConfigResourceType.BROKER_LOGGER:
+    if resource_type is ConfigResourceType.BROKER_LOGGER:
         require_this_broker(broker, change.name)
         if change.replaces_all:
-            raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
+            raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {resource_type.name}")
         levels = requested_levels(change.properties)
         if not change.validate_only:
             set_levels(levels)
-    elif kind is ConfigResourceType.BROKER:
+    elif resource_type is ConfigResourceType.BROKER:
         await alter_broker_config(broker, change, time_slice)
-    elif kind is ConfigResourceType.GROUP:
+    elif resource_type is ConfigResourceType.GROUP:
         await alter_group_config(broker, change)
     else:
         await alter_client_metrics(broker, change)

@@ -43,23 +43,23 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[Synonym, ...] = ()
 
 
-def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
+def resource_entries(broker: Broker, resource_type: ConfigResourceType, name: str) -> list[ConfigEntry]:
     """Return all properties of a resource. Raises BrokerError if the resource does not exist."""
-    if kind is ConfigResourceType.TOPIC:
+    if resource_type is ConfigResourceType.TOPIC:
         # DescribeConfigs has no error message for a missing topic; an empty one would become the name of the code.
         return topic_entries(broker, require_topic(broker, name, " ").configs)
-    if kind is ConfigResourceType.BROKER:
+    if resource_type is ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
             return _all_brokers_entries(broker)
         require_this_broker(broker, name, alternative=" or empty string,")
         return broker_entries(broker)
-    if kind is ConfigResourceType.BROKER_LOGGER:
+    if resource_type is ConfigResourceType.BROKER_LOGGER:
         require_this_broker(broker, name)
         return [
             ConfigEntry(shown, effective_level_name(logger), Source.DYNAMIC_LOGGER)
             for shown, logger in loggers().items()
         ]
-    if kind is ConfigResourceType.GROUP:
+    if resource_type is ConfigResourceType.GROUP:
         return _group_entries(broker, name)
     return _client_metrics_entries(broker, name)
 
@@ -70,7 +70,8 @@ def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
     internal.segment.bytes replaces segment.bytes in effect, but segment.bytes is listed without it, as in Kafka.
     """
     shown = {name: text for name, text in overrides.items() if name != INTERNAL_SEGMENT_BYTES}
-    config, effective = broker.config, LogConfig.of(broker.config, shown)
+    config = broker.config
+    effective = LogConfig.of(broker.config, shown)
     return [
         _entry(definition, topic_text(config, effective, overrides, name), topic_sources(config, overrides, name))
         for name, definition in TOPIC_PROPERTIES.items()

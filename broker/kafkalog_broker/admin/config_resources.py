@@ -33,9 +33,9 @@ def known_resource_type(number: int) -> ConfigResourceType | None:
     return ConfigResourceType(number) if number in ConfigResourceType._value2member_map_ else None
 
 
-def authorize_config(request: Request, operation: Operation, kind: ConfigResourceType, name: str) -> None:
+def authorize_config(request: Request, operation: Operation, resource_type: ConfigResourceType, name: str) -> None:
     """Raise BrokerError, with Kafka's message, if the sender may not perform `operation` on the configuration."""
-    resource = _RIGHTS_BY_RESOURCE.get(kind, ResourceType.CLUSTER)
+    resource = _RIGHTS_BY_RESOURCE.get(resource_type, ResourceType.CLUSTER)
     if not request.may(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name):
         raise BrokerError(*DENIALS[resource])
 
@@ -58,16 +58,16 @@ def require_topic(broker: Broker, name: str, message: str = "") -> Topic:
     return topic
 
 
-def require_this_broker(broker: Broker, name: str, *, kind: str = "Broker id", alternative: str = "") -> None:
+def require_this_broker(broker: Broker, name: str, *, subject: str = "Broker id", alternative: str = "") -> None:
     """Raise BrokerError (INVALID_REQUEST) unless `name` is the ID of this broker.
 
-    `kind` and `alternative` are parts of Kafka's message, which differs between APIs: the kind of name that it
+    `subject` and `alternative` are parts of Kafka's message, which differs between APIs: the kind of name that it
     expects, and another accepted name.
     """
     try:
         node_id = int(name)
     except ValueError:
-        raise BrokerError(ErrorCode.invalid_request, f"{kind} must be an integer, but it is: {name}") from None
+        raise BrokerError(ErrorCode.invalid_request, f"{subject} must be an integer, but it is: {name}") from None
     if node_id != broker.node_id:
         raise BrokerError(
             ErrorCode.invalid_request,

@@ -29,8 +29,8 @@ def loggers() -> dict[str, str]:
     The values are Python's logger names. As in Log4j, the level of a package applies to all its modules that have no
     level of their own.
     """
-    own = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _PACKAGES]
-    return {ROOT: "", **{name: name for name in sorted(own)}}
+    project_loggers = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _PACKAGES]
+    return {ROOT: "", **{name: name for name in sorted(project_loggers)}}
 
 
 def effective_level_name(python_logger: str) -> str:

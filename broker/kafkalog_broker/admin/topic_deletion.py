@@ -62,7 +62,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = f
             return [outcomes[name] for name in names]
         if broker.remote is not None:
             for topic in topics:
-                await broker.remote.topic_deleted(topic)
+                await broker.remote.delete_topic_segments(topic)
         removal = combine_removals(removals, partial(broker.logs.forget_deleted, topics))
         try:
             await broker.run_blocking(removal.finish)

@@ -37,7 +37,8 @@ def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
 
 @api(72, 0, 0)
 async def push_telemetry(request: Request, broker: Broker) -> Any:
-    body, telemetry = request.entity, broker.telemetry
+    body = request.entity
+    telemetry = broker.telemetry
     instance = telemetry.push(request)
     if body.metrics and telemetry.receiver is not None:
         await telemetry.receiver.receive(instance, body.compression_type, bytes(body.metrics))

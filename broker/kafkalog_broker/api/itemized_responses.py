@@ -42,10 +42,12 @@ async def respond_in_slices(request: Request, array: str, items: Iterable[Mappin
 
 async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionResult) -> list[Any]:
     """Return a response struct of class `struct` for each topic of a request, with the results of its partitions."""
-    time_slice, results = TimeSlice(), []
+    time_slice = TimeSlice()
+    results = []
     async for topic in time_slice.spread(topics):
         topic_struct: Any = type(topic)
-        layout, partitions = result_layout(struct, topic_struct), []
+        layout = result_layout(struct, topic_struct)
+        partitions = []
         async for partition in time_slice.spread(getattr(topic, layout.request_array)):
             partition_struct: Any = type(partition)
             copied_fields = result_layout(layout.element, partition_struct).copied_fields

@@ -53,7 +53,9 @@ class AuthorizerSettings:
         super_users = frozenset(filter(None, texts))
         malformed = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
         if malformed is not None:
-            why = "expected a string in format principalType:principalName"
-            raise invalid_value(SUPER_USERS, malformed, why, "for example super.users=User:admin;User:CN=ops,O=Example")
+            reason = "expected a string in format principalType:principalName"
+            raise invalid_value(
+                SUPER_USERS, malformed, reason, "for example super.users=User:admin;User:CN=ops,O=Example"
+            )
         # As with Java's Boolean.valueOf, any text other than true is false.
         return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")

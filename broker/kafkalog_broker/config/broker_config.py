@@ -325,8 +325,8 @@ class BrokerConfig:
     def without_effect(self) -> list[str]:
         """Return the properties that were set, at the start or later, and that this broker does not act on."""
         served = plugin_prefixes((self.static,)) if self.remote_log_storage_system_enable else ()
-        given = set().union(*self._layers).difference(self.unknown())
-        return sorted(name for name in given if not is_served(name) and not name.startswith(served))
+        set_names = set().union(*self._layers).difference(self.unknown())
+        return sorted(name for name in set_names if not is_served(name) and not name.startswith(served))
 
     def unknown(self) -> list[str]:
         """Return the properties of the start that Kafka 4.3 does not define. Like Kafka, this broker ignores them."""

@@ -30,9 +30,9 @@ class ConfigError(KafkalogError, ValueError):
 NO_JAVA = "classes of Java cannot be loaded"  # reason in errors about a class name
 
 
-def invalid_value(name: str, value: object, why: str, hint: str | None = None) -> ConfigError:
+def invalid_value(name: str, value: object, reason: str, hint: str | None = None) -> ConfigError:
     """Return the error for an invalid value, with Kafka's message (ConfigException)."""
-    return ConfigError(f"Invalid value {str(value)[:200]} for configuration {name}: {why}", name=name, hint=hint)
+    return ConfigError(f"Invalid value {str(value)[:200]} for configuration {name}: {reason}", name=name, hint=hint)
 
 
 class PropertyType(enum.IntEnum):
@@ -127,8 +127,8 @@ class Property:
         value = self._convert(text)
         invalid = None if self.allowed is None else _invalid_part(self.allowed, self.name, value)
         if invalid is not None:
-            why, part = invalid
-            raise self._error(text if part is None else part, why)
+            reason, part = invalid
+            raise self._error(text if part is None else part, reason)
         return value
 
     def text_of(self, text: str | None) -> str | None:
@@ -136,7 +136,8 @@ class Property:
         return format_value(self._convert(text)) if text is not None else None
 
     def _convert(self, text: str) -> Value:
-        kind, trimmed = self.type, text.strip()
+        kind = self.type
+        trimmed = text.strip()
         if kind is PropertyType.BOOLEAN:
             if trimmed.lower() not in ("true", "false"):
                 raise self._error(text, "Expected value to be either true or false")
@@ -156,8 +157,8 @@ class Property:
             return items if self.allowed == {"throttled_replicas": True} else tuple(dict.fromkeys(items))
         return text if kind is PropertyType.PASSWORD else trimmed
 
-    def _error(self, text: str, why: str) -> ConfigError:
-        return invalid_value(self.name, "[hidden]" if self.is_sensitive else text, why)
+    def _error(self, text: str, reason: str) -> ConfigError:
+        return invalid_value(self.name, "[hidden]" if self.is_sensitive else text, reason)
 
 
 def format_value(value: Value) -> str | None:
@@ -185,10 +186,10 @@ def _invalid_part(allowed: Allowed, name: str, value: Any) -> tuple[str, str | N
             return ("String must be non-empty", None) if value == "" else None
         case {"throttled_replicas": _}:  # ThrottledReplicaListValidator
             if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
-                what = (
+                message = (
                     f"{name} must be the literal '*' or a list of replicas in the following format: {_REPLICAS_FORMAT}"
                 )
-                return what, f"[{', '.join(value)}]"
+                return message, f"[{', '.join(value)}]"
         case {"address_limits": _}:  # `address:number,...`, also with IPv6 addresses
             for item in filter(None, map(str.strip, str(value).split(","))):
                 if not re.fullmatch(r"[0-9a-zA-Z\-%._:]+:\s*[0-9]{1,10}", item):

@@ -85,12 +85,12 @@ class DynamicConfigs:
             self.broker = self._other_brokers.pop(self._node, {})
 
     def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Replace the properties of brokers; they are on disk on return. Raises OSError if no copy was written."""
+        """Replace the properties of brokers and sync them to disk. Raises OSError if no copy was written."""
         self._write(default, broker, self.resources)
         self.default, self.broker = dict(default), dict(broker)
 
     def save_resource(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the properties of a group or a subscription; they are on disk on return. Raises OSError."""
+        """Replace the properties of a group or a subscription and sync them to disk. Raises OSError."""
         of_kind = {**self.resources[kind], name: dict(overrides)}
         if not overrides:
             del of_kind[name]

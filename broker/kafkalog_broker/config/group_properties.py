@@ -65,8 +65,8 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
             raise ConfigError(f"{name} must be greater than {kind}.heartbeat.interval.ms", name=name)
     reset = str(GROUP_PROPERTIES[_RESET].parse(overrides.get(_RESET, LATEST)))
     if reset not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
-        why = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
-        raise invalid_value(_RESET, reset, f"Invalid value `{reset[:200]}` for configuration {_RESET}. {why}")
+        reason = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        raise invalid_value(_RESET, reset, f"Invalid value `{reset[:200]}` for configuration {_RESET}. {reason}")
 
 
 def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:

@@ -63,22 +63,22 @@ class ListenerSecurity:
             ConfigError: If properties are missing, invalid or not supported; it names the listener.
         """
 
-        def own(name: str) -> str | None:
+        def listener_text(name: str) -> str | None:
             key = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
             return next((layer[key] for layer in layers if key in layer), None)
 
-        def value(name: str) -> Any:  # Kafka: AbstractConfig.valuesWithPrefixOverride
-            text = own(name)
+        def listener_value(name: str) -> Any:  # Kafka: AbstractConfig.valuesWithPrefixOverride
+            text = listener_text(name)
             return BROKER_PROPERTIES[name].parse(first_value(layers, name) if text is None else text)
 
         tls = sasl = None
         try:
             if protocol in TLS_PROTOCOLS:
                 # As in Kafka, clients with SASL need no certificate unless the listener's own property demands one.
-                by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
-                tls = TlsSettings.of(value, "none" if by_sasl else value("ssl.client.auth"))
+                by_sasl = protocol in SASL_PROTOCOLS and listener_text("ssl.client.auth") is None
+                tls = TlsSettings.of(listener_value, "none" if by_sasl else listener_value("ssl.client.auth"))
             if protocol in SASL_PROTOCOLS:
-                sasl = SaslSettings.of(value, own)
+                sasl = SaslSettings.of(listener_value, listener_text)
             return cls(protocol, tls, sasl)
         except ConfigError as error:
             raise ConfigError(f"listener {listener}: {error.what}", name=error.name, hint=error.hint) from None

@@ -76,8 +76,8 @@ def check_client_listeners(served: Sequence[Listener], protocols: Mapping[str, s
         raise ConfigError("listeners names no listener for clients, e.g. PLAINTEXT://127.0.0.1:9092", name="listeners")
     for listener in served:
         if listener.name not in protocols:
-            why = f"No security protocol defined for listener {listener.name} in listener.security.protocol.map"
-            raise ConfigError(f"listeners: {why}", name="listeners")
+            reason = f"No security protocol defined for listener {listener.name} in listener.security.protocol.map"
+            raise ConfigError(f"listeners: {reason}", name="listeners")
 
 
 def advertised_endpoints(served: tuple[Listener, ...], configured: tuple[Listener, ...]) -> tuple[Listener, ...]:
@@ -88,15 +88,16 @@ def advertised_endpoints(served: tuple[Listener, ...], configured: tuple[Listene
     Raises:
         ConfigError: If a name is not a listener, or no client can connect to an address.
     """
-    name, endpoints = "advertised.listeners", configured or served
+    name = "advertised.listeners"
+    endpoints = configured or served
     served_names = {listener.name for listener in served}
     for listener in endpoints:
         if listener.name not in served_names:
-            why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(served_names))})"
-            raise ConfigError(f"{name} {why}", name=name)
+            reason = f"names {listener.name}, which is not in listeners ({', '.join(sorted(served_names))})"
+            raise ConfigError(f"{name} {reason}", name=name)
         if listener.host in ("0.0.0.0", "::"):
-            why = f"{name} cannot use the nonroutable meta-address {listener.host}"
-            raise ConfigError(why, name=name, hint="use a routable IP address or a host name")
+            reason = f"{name} cannot use the nonroutable meta-address {listener.host}"
+            raise ConfigError(reason, name=name, hint="use a routable IP address or a host name")
     return tuple(replace(listener, host=listener.host or _host_name()) for listener in endpoints)
 
 

@@ -223,8 +223,8 @@ def served_topic_properties() -> frozenset[str]:
 
 def topic_sources(broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str) -> list[SourcedValue]:
     """Return the sources of a topic property: its override, then those of the broker property that is its default."""
-    own = [SourcedValue(name, topic_overrides[name], Source.TOPIC)] if name in topic_overrides else []
-    return own + (broker_config.sources(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else [])
+    override_sources = [SourcedValue(name, topic_overrides[name], Source.TOPIC)] if name in topic_overrides else []
+    return override_sources + (broker_config.sources(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else [])
 
 
 def topic_text(

@@ -58,11 +58,11 @@ class OAuthSettings:
     max_retry_ms: int = 10_000
 
     @classmethod
-    def of(cls, value: Callable[[str], Any], handler: str, options: dict[str, str]) -> Self:
+    def of(cls, mechanism_value: Callable[[str], Any], handler: str, options: dict[str, str]) -> Self:
         """Read the settings.
 
         Args:
-            value: Returns the parsed value of a property for this mechanism and listener.
+            mechanism_value: Returns the parsed value of a property for this mechanism and listener.
             handler: Class name of the configured callback handler; empty for the default.
             options: Options of the JAAS entry.
 
@@ -78,7 +78,7 @@ class OAuthSettings:
                 NO_JAVA,
                 f"for OAUTHBEARER {SECURED_HANDLERS[0]} and {UNSECURED_HANDLER} are served",
             )
-        url = value(JWKS_URL)
+        url = mechanism_value(JWKS_URL)
         if not url:
             raise ConfigError(
                 "the mechanism OAUTHBEARER needs the keys that sign tokens",
@@ -88,7 +88,7 @@ class OAuthSettings:
             )
         if urlsplit(url).scheme not in ("http", "https", "file"):
             raise invalid_value(JWKS_URL, url, "expected a URL of https, http or file")
-        fields = {field: value(_PREFIX + name) for field, name in _PROPERTIES_BY_FIELD.items()}
+        fields = {field: mechanism_value(_PREFIX + name) for field, name in _PROPERTIES_BY_FIELD.items()}
         fields["audiences"] = frozenset(filter(None, fields["audiences"]))
         fields["clock_skew_ms"] *= 1000
         return cls(url, **fields)

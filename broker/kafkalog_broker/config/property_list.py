@@ -19,7 +19,8 @@ OWN_PROPERTIES_FILE = Path(__file__).with_name("own_properties.json")
 
 
 def _property(entry: Mapping[str, Any]) -> Property:
-    update, internal = Update(entry["update"]), entry.get("internal", False)
+    update = Update(entry["update"])
+    internal = entry.get("internal", False)
     default, allowed = entry.get("default"), entry.get("allowed")
     return Property(entry["name"], PropertyType[entry["type"]], default, allowed, entry["doc"], update, internal)
 

@@ -79,8 +79,9 @@ def check_remote_storage_settings(layers: tuple[Mapping[str, str], ...], listene
     """Check the properties of a broker with remote storage. Raises ConfigError with Kafka's messages."""
     listener = first_value(layers, REMOTE_STORAGE_LISTENER)
     if listener is not None and listener not in listeners:
-        why = f"Should be set as a listener name within valid broker listener name list: {','.join(listeners)}"
-        raise invalid_value(REMOTE_STORAGE_LISTENER, listener, why)
-    manager, known = first_value(layers, METADATA_MANAGER), BROKER_PROPERTIES[METADATA_MANAGER].default
+        reason = f"Should be set as a listener name within valid broker listener name list: {','.join(listeners)}"
+        raise invalid_value(REMOTE_STORAGE_LISTENER, listener, reason)
+    manager = first_value(layers, METADATA_MANAGER)
+    known = BROKER_PROPERTIES[METADATA_MANAGER].default
     if manager != known:
         raise invalid_value(METADATA_MANAGER, manager, NO_JAVA, f"the supported class is {known}")

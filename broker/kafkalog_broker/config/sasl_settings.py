@@ -112,7 +112,8 @@ def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str)
     try:
         entry = parse_jaas(text)
     except ValueError as error:
-        hint = f'expected one entry: {PLAIN_MODULE} required user_NAME="PASSWORD";'
+        option = f'{_USER_OPTION}NAME="PASSWORD"' if mechanism == PLAIN else 'NAME="VALUE"'
+        hint = f"expected one entry: {module} required {option};"
         raise invalid_value(name, "[hidden]", str(error), hint) from None
     if entry.module != module:
         raise invalid_value(name, "[hidden]", f"expected {module}")

@@ -1,4 +1,4 @@
-"""Properties of a start: from server.properties, from --override, and the defaults without a file."""
+"""The properties a broker starts with: server.properties, --override, and the defaults when there is no file."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.meta_properties import parse_properties
 
-EMBEDDED_DEFAULTS: Mapping[str, str] = {
+DEFAULTS_WITHOUT_FILE: Mapping[str, str] = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Properties of a broker without a configuration file that differ from Kafka's defaults: only this machine can connect,
-and the first rebalance of a group does not wait 3 s for further members."""
+"""Where a broker without a configuration file departs from Kafka's defaults: only this machine can connect, and the
+first rebalance of a group does not wait 3 s for further members."""
 
 
 def read_server_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the properties in a file of the format of java.util.Properties. Raises ConfigError if it cannot be
-    read."""
+    """Read a file in java.util.Properties format. Raises ConfigError if it cannot be read."""
     try:
         with open(path, "rb") as file:
             data = file.read()

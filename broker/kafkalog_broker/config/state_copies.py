@@ -40,7 +40,9 @@ class StateCopies(Generic[Content]):
             decode: Turns the JSON object into the content.
         """
         self._files = [Path(directory) / name for directory in directories]
-        self._name, self._encode, self._decode = name, encode, decode
+        self._name = name
+        self._encode = encode
+        self._decode = decode
         self._generation = 0
 
     def load(self) -> Content | None:
@@ -73,7 +75,7 @@ class StateCopies(Generic[Content]):
         return newest
 
     def save(self, content: Content) -> None:
-        """Replace the state, which is on disk on return. Raises OSError if no copy was written."""
+        """Replace the state and sync the copies to disk. Raises OSError if no copy was written."""
         generation = self._generation + 1
         replace_files(self._files, self.dump(generation, content), private=True)
         self._generation = generation
@@ -89,7 +91,8 @@ class StateCopies(Generic[Content]):
             state = json.loads(data)
             if state["version"] != VERSION:
                 raise UnsupportedFormat(f"version {state['version']} of {self._name}, only {VERSION} is known")
-            generation, content = state["generation"], self._decode(state)
+            generation = state["generation"]
+            content = self._decode(state)
             if type(generation) is not int:
                 raise TypeError("the generation is not an integer")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

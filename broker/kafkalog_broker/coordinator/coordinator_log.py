@@ -1,4 +1,4 @@
-"""Access of a coordinator to its internal topic: append to a partition, scan it and prune it."""
+"""The internal topic of a coordinator, which the coordinator appends to, scans and prunes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CoordinatorLog:
         read_bytes: int = 1 << 20,
         flushes: LogFlushes | None = None,
     ) -> None:
-        """Create without reading anything.
+        """Create the log of a coordinator. Nothing is read yet.
 
         Args:
             configured_partitions: Number of partitions that the topic will get when it is created.
@@ -108,7 +108,7 @@ class CoordinatorLog:
         return self.log(partition).leader_epoch
 
     def log(self, partition: int) -> Log:
-        """Return the log of a partition."""
+        """Return the log of a partition. Raises BrokerError coordinator_not_available if it cannot be opened."""
         try:
             return self._log_of(self.name, partition)
         except BrokerError as error:

@@ -69,7 +69,7 @@ class CoordinatorRuntime(Generic[LoadedT, ShardT]):
         load: Callable[[Iterable[CoordinatorBatch]], LoadedT],
         create_shard: Callable[[int, LoadedT], ShardT],
     ) -> None:
-        """Create without loaded partitions.
+        """Create a runtime that has loaded no partitions yet.
 
         Args:
             log: The internal topic.

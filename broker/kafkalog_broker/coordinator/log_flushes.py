@@ -45,7 +45,7 @@ class LogFlushes:
         """
         ends = [(log, log.log_end_offset) for log in self.registered]
         for log, _ in ends[1:]:
-            self._begin_flush(log)  # start all flushes before waiting for the first
+            self._begin_flush(log)  # start the other flushes; `flush` starts the first
         error: BrokerError | None = None
         for log, end in ends:
             try:
@@ -58,7 +58,9 @@ class LogFlushes:
             raise error
 
     async def flush(self, log: Log, up_to: int) -> None:
-        """Return when all records below `up_to` are on disk and, with flush.messages=1, below the high watermark.
+        """Wait until all records below `up_to` are on disk.
+
+        With flush.messages=1, also wait for the high watermark to reach `up_to`.
 
         A flush that is already running may have begun before the last append. Then another one follows it, which all
         waiting callers share.
@@ -71,7 +73,7 @@ class LogFlushes:
         ):
             await asyncio.shield(self._begin_flush(log))
             if log.is_closed:
-                log.check()
+                log.check()  # raises, because the log is closed
 
     def _begin_flush(self, log: Log) -> asyncio.Future[None]:
         """Return the running flush of `log`, or start one."""

@@ -118,7 +118,9 @@ class _Pass:
         until, appended_bytes = log.high_watermark, log.appended_bytes
         stable, log_start = log.last_stable_offset, log.log_start_offset
         pieces: list[bytes | memoryview] = []
-        offset, size, is_full = request.fetch_offset, 0, False
+        offset = request.fetch_offset
+        size = 0
+        is_full = False
         while offset < until and not is_full and not self._is_closed():
             room = min(request.max_bytes - size, self.left)
             oversized_first = self._oversized_first(request, room, has_pieces=bool(pieces))
@@ -127,7 +129,7 @@ class _Pass:
             remote: RemoteRead | None = None
             try:
                 if offset < log.local_log_start_offset and self._remote is not None:
-                    remote = await self._slot.released_during(
+                    remote = await self._slot.await_without_slot(
                         self._remote.read(log, offset, READ_BYTES, at_least_one=True, committed=True)
                     )
                     if remote is None:  # the read took too long; the next request gets the records
@@ -163,7 +165,8 @@ class _Slot:
     """One slot of a semaphore, released while the request waits for remote storage."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots, self._is_held = slots, False
+        self._slots = slots
+        self._is_held = False
 
     async def __aenter__(self) -> None:
         await self._slots.acquire()
@@ -173,7 +176,7 @@ class _Slot:
         if self._is_held:
             self._slots.release()
 
-    async def released_during(self, work: Awaitable[T]) -> T:
+    async def await_without_slot(self, work: Awaitable[T]) -> T:
         """Release the slot, await `work` and acquire a slot again."""
         self._slots.release()
         self._is_held = False

@@ -6,7 +6,7 @@ batch becomes wrappers with the same codec. A zstd batch is refused with UNSUPPO
 formats have no zstd. Messages that the client can read are sent byte for byte, without decoding.
 
 Blocks and computes; call from a worker thread. One call converts one window, READ_BYTES or one larger batch, and ends
-early after AT_ONCE_S so that other requests get the thread.
+early after MAX_CONVERSION_S so that other requests get the thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_reader import RemoteRead  # loaded only with remote storage
 
 READ_BYTES = 256 << 10  # size of a window
-AT_ONCE_S = 0.005  # time after which a conversion ends early
+MAX_CONVERSION_S = 0.005  # time after which a conversion ends early
 MAX_BATCH_BYTES = MAX_DECOMPRESSED
 """Largest batch that is read into memory."""
 
@@ -91,7 +91,7 @@ def convert(log: Log, request: ConversionRequest, remote: RemoteRead | None = No
         BrokerError: As `Log.find_range`, and corrupt_message, message_too_large or unsupported_compression_type; only
             if no message precedes the fault. Otherwise the window ends in front of it.
     """
-    end_s = perf_counter() + AT_ONCE_S
+    end_s = perf_counter() + MAX_CONVERSION_S
     out = ConvertedWindow(request, request.offset)
     window = _local_window(log, request) if remote is None else _remote_window(remote)
     if window is None:
@@ -197,15 +197,18 @@ def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
 
 def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
-    units, most = units_of_batches(batches), len(batches)
+    units = units_of_batches(batches)
+    max_records = len(batches)
     if kind is PayloadKind.MESSAGES:
-        units[:, Unit.START], units[:, Unit.BASE_OFFSET] = batches[:, HeaderColumn.POSITION], 0
+        units[:, Unit.START] = batches[:, HeaderColumn.POSITION]
+        units[:, Unit.BASE_OFFSET] = 0
     else:
         announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
         size = int(batches[:, HeaderColumn.SIZE].sum())
-        most = min(announced, size // layout.MIN_RECORD_SIZE)
-    magic, payload = out.request.magic, as_array(data)
-    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, most)
+        max_records = min(announced, size // layout.MIN_RECORD_SIZE)
+    magic = out.request.magic
+    payload = as_array(data)
+    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, max_records)
     fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
     if fitting:
         out.add(encode_messages(payload, messages[:fitting], magic))

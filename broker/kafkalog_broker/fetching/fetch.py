@@ -80,7 +80,7 @@ class Fetcher:
         Raises:
             BrokerError: The session does not exist or does not accept the request.
         """
-        context = self.sessions.context(request, self.clock.now_ms())
+        context = self.sessions.new_context(request, self.clock.now_ms())
         read = self._reader(request, context, find_log, connection, remote)
         if time_slice.is_over:
             await time_slice.next()
@@ -100,7 +100,7 @@ class Fetcher:
             return partial(read_partitions, context.partitions, find_log, request.max_bytes, request.read_committed)
         return partial(
             self.converting.read, context.partitions, find_log, legacy=request.legacy, max_bytes=request.max_bytes,
-            first=request.correlation_id, is_closed=lambda: connection.closed, remote=remote,
+            first=request.correlation_id, is_closed=lambda: connection.is_closed, remote=remote,
         )  # fmt: skip
 
     async def _read_when_enough(
@@ -129,7 +129,7 @@ class Fetcher:
                 finally:
                     forget_connection()
                     polls.forget(poll, fetched.partitions)
-                if connection.closed:
+                if connection.is_closed:
                     return fetched
                 time_slice = TimeSlice()
                 if polls.awake > AWAKE_AT_ONCE:
@@ -137,7 +137,7 @@ class Fetcher:
                 if is_expired and all(map(_is_unchanged, fetched.partitions)):
                     return fetched
                 fetched = await read(time_slice)
-                if fetched.must_respond or fetched.size >= request.min_bytes or is_expired or connection.closed:
+                if fetched.must_respond or fetched.size >= request.min_bytes or is_expired or connection.is_closed:
                     return fetched
         finally:
             timer.cancel()

@@ -125,37 +125,39 @@ async def read_partitions(
     total, must_respond = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES
     if FileHandle.open_now >= MAX_OPEN_WITH_RESPONSES:
-        max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _UNLIMITED
-    left = max_bytes
+        max_bytes = min(max_bytes, READ_AT_ONCE_BYTES)
+        at_once = _UNLIMITED
+    bytes_left = max_bytes
     for number, request in enumerate(partitions, 1):
         if not number % PARTITIONS_PER_CHECK and time_slice.is_over:
             await time_slice.next()
         try:
             log = find_log(request)
             log.check_leader_epoch(request.current_leader_epoch)
-            result = _read(request, log, left, at_once, left == max_bytes, read_committed)
+            result = _read(request, log, bytes_left, at_once, bytes_left == max_bytes, read_committed)
             if result.diverging_epoch is not None:
                 must_respond = True
         except BrokerError as error:
             must_respond = True
             result = FetchedPartition(request, error.code)
         if size := result.size:
-            left -= size
+            bytes_left -= size
             total += size
             if size <= at_once:
                 at_once -= size
             else:
                 slices -= 1
-                left = left if slices else 0
+                bytes_left = bytes_left if slices else 0
         fetched.append(result)
     return Fetched(fetched, total, must_respond)
 
 
 def _read(
-    request: FetchPartition, log: Log, left: int, at_once: int, at_least_one: bool, read_committed: bool
+    request: FetchPartition, log: Log, bytes_left: int, at_once: int, at_least_one: bool, read_committed: bool
 ) -> FetchedPartition:
     high_watermark, stable, log_start = log.high_watermark, log.last_stable_offset, log.log_start_offset
-    offset, appended_bytes = request.fetch_offset, log.appended_bytes
+    offset = request.fetch_offset
+    appended_bytes = log.appended_bytes
     if request.last_fetched_epoch >= 0:
         diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
         if diverging is not None:
@@ -170,11 +172,14 @@ def _read(
     aborted: Sequence[AbortedTransaction] | None = () if read_committed else None
     size, is_cut_off, remote = 0, False, None
     if offset < log.local_log_start_offset:
-        is_cut_off, remote = True, RemoteRange(min(left, request.max_bytes), at_least_one)
+        is_cut_off = True
+        remote = RemoteRange(min(bytes_left, request.max_bytes), at_least_one)
     elif offset < until:
         is_cut_off = True
-        if left > 0 or at_least_one:
-            log_range = log.find_range(offset, min(left, request.max_bytes), up_to=until, at_least_one=at_least_one)
+        if bytes_left > 0 or at_least_one:
+            log_range = log.find_range(
+                offset, min(bytes_left, request.max_bytes), up_to=until, at_least_one=at_least_one
+            )
             is_cut_off = log_range.next_offset < until
             if log_range.slices:
                 records = [log.read_slice(part) if len(part) <= at_once else part for part in log_range.slices]

@@ -156,7 +156,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def context(self, request: FetchRequest, now_ms: int) -> FetchContext:
+    def new_context(self, request: FetchRequest, now_ms: int) -> FetchContext:
         """Find, open or close the session of a request. A session without partitions is closed.
 
         Raises:

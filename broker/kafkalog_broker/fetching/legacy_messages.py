@@ -51,7 +51,7 @@ def units_of_batches(batches: I64) -> I64:
     return units
 
 
-def locate_messages(kind: PayloadKind, payload: U8, units: I64, offset: int, most: int) -> LocatedMessages:
+def locate_messages(kind: PayloadKind, payload: U8, units: I64, offset: int, max_messages: int) -> LocatedMessages:
     """Locate the records or messages of `units` from `offset` on.
 
     The units of messages must follow one another in the payload. Their CRCs are not checked again.
@@ -61,12 +61,12 @@ def locate_messages(kind: PayloadKind, payload: U8, units: I64, offset: int, mos
         payload: Bytes of the batches.
         units: Units in the payload, in order.
         offset: Offset of the first wanted message.
-        most: Limit on the number of messages.
+        max_messages: Limit on the number of messages.
     """
     from kafkalog_broker.storage.append.message_set_kernel import find_messages, find_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    messages = np.empty((most, len(MessageColumn)), np.int64)
+    messages = np.empty((max_messages, len(MessageColumn)), np.int64)
     if kind is PayloadKind.RECORDS:
         rows, malformed = find_records(payload, units, offset, messages)
         return LocatedMessages(messages[:rows], bool(malformed))

@@ -53,7 +53,8 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
     """
     position, size = int(batch[HeaderColumn.POSITION]), int(batch[HeaderColumn.SIZE])
     attributes = int(batch[HeaderColumn.ATTRIBUTES])
-    codec, compressed = attributes & layout.ATTRIBUTE_CODEC, data[position : position + size]
+    codec = attributes & layout.ATTRIBUTE_CODEC
+    compressed = data[position : position + size]
     if codec in _NOT_IN_MESSAGE_SETS:
         name = Codec(codec).label
         raise BrokerError(
@@ -63,7 +64,7 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
     if kind is PayloadKind.MESSAGES:
         from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
-        scratch = Scratch(_SCRATCH_BYTES, most=MAX_DECOMPRESSED)
+        scratch = Scratch(_SCRATCH_BYTES, expected_size=MAX_DECOMPRESSED)
         opened = open_wrapper(
             compressed, 1, attributes, int(batch[HeaderColumn.LAST_OFFSET]), scratch, MAX_DECOMPRESSED
         )
@@ -79,7 +80,8 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
 
 def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, kind: PayloadKind) -> None:
     """Add wrappers of the messages in `payload` until all are added or the window is full."""
-    magic, unit = out.request.magic, units[0]
+    magic = out.request.magic
+    unit = units[0]
     while True:
         located = locate_messages(kind, payload, units, out.request.offset, _MAX_WRAPPED)
         messages = located.columns

@@ -19,9 +19,9 @@ from kafkalog_broker.storage.partition.log import Log
 
 AWAKE_AT_ONCE = 8
 """Number of woken requests that read without waiting for a time slice."""
-_CHEAP_S = 0.0002
+_SHORT_PASS_S = 0.0002
 """If a pass over the requests of one log takes no longer than this, the next append may start another one at once."""
-_REST = 9
+_PAUSE_FACTOR = 9
 """After a longer pass, the requests of the log are not checked for this multiple of its duration. So passes over them
 take at most a tenth of the loop's time."""
 
@@ -174,7 +174,7 @@ class _PollsOfLog:
                 if stable != before:
                     poll.wake()
         now = self._polls.clock()
-        self._next_check_s = now + _REST * (now - begin) if now - begin > _CHEAP_S else None
+        self._next_check_s = now + _PAUSE_FACTOR * (now - begin) if now - begin > _SHORT_PASS_S else None
 
 
 def _state(log: Log) -> _LogState:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NO_OFFSET = TimestampAndOffset(-1, -1, -1)
-AT_ONCE_S = 0.005
+QUERY_SLICE_S = 0.005
 """Time after which the queries of one request release their thread to those of other requests."""
 
 K = TypeVar("K", bound=Hashable)
@@ -85,12 +85,12 @@ def query_offset(
 
 
 def search(queries: list[tuple[K, TimestampQuery]]) -> list[QueryResult[K]]:
-    """Remove queries from the end of `queries` and run them, at least one, until AT_ONCE_S have passed.
+    """Remove queries from the end of `queries` and run them, at least one, until QUERY_SLICE_S have passed.
 
     Blocks; call from a thread.
     """
     results: list[QueryResult[K]] = []
-    end_s = perf_counter() + AT_ONCE_S
+    end_s = perf_counter() + QUERY_SLICE_S
     while queries and (not results or perf_counter() < end_s):
         key, query = queries.pop()
         try:

@@ -78,7 +78,9 @@ class GroupShard:
             commit: `CoordinatorRuntime.commit` for this partition.
         """
         self.offsets: OffsetStore = loaded.offsets
-        self._context, self._config, self._now_ms = context, context.config, context.clock.now_ms
+        self._context = context
+        self._config = context.config
+        self._now_ms = context.clock.now_ms
         self._append = append
         self._commit = commit
         self.timer = CoordinatorTimer(context.scheduler, commit)
@@ -236,7 +238,7 @@ class GroupShard:
         Raises:
             BrokerError: group_id_not_found, non_empty_group.
         """
-        group = self._existing(group_id)
+        group = self._require_committing_group(group_id)
         if (
             isinstance(group, ClassicGroup)
             and group.state is not ClassicGroupState.EMPTY
@@ -262,7 +264,7 @@ class GroupShard:
         Raises:
             BrokerError: group_id_not_found, non_empty_group.
         """
-        group = self._existing(group_id)
+        group = self._require_committing_group(group_id)
         if group.state not in (ClassicGroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(self.offsets.keys(group_id))
@@ -283,11 +285,11 @@ class GroupShard:
         """Return a classic group. Raises BrokerError group_id_not_found."""
         group = self.classic.groups.get(group_id)
         if group is None:
-            what = "not found." if self.type_of(group_id) is None else "is not a classic group."
-            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {what}")
+            message = "not found." if self.type_of(group_id) is None else "is not a classic group."
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {message}")
         return group
 
-    def _existing(self, group_id: str) -> CommittingGroup:
+    def _require_committing_group(self, group_id: str) -> CommittingGroup:
         group = self.classic.groups.get(group_id) or self.consumer_or_streams_group(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
@@ -295,7 +297,8 @@ class GroupShard:
 
     def expire(self) -> None:
         """Remove expired offsets, and empty groups without offsets. Raises BrokerError."""
-        now_ms, retention_ms = self._now_ms(), self._config.offsets_retention_minutes * 60_000
+        now_ms = self._now_ms()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
         for group in self.committing_groups():
             self._remove_offsets(expired_offsets(group, self.offsets, now_ms, retention_ms))
             group_id = group.group_id

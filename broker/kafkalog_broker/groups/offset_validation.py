@@ -53,7 +53,8 @@ def check_fetch(group: ConsumerGroup | StreamsGroup, member_id: str | None, epoc
 
 
 def _check_commit_epoch(group: ConsumerGroup | StreamsGroup, request: CommitRequest) -> None:
-    member, epoch = group.members[request.member_id], request.generation
+    member = group.members[request.member_id]
+    epoch = request.generation
     if epoch == member.epoch:
         return
     if epoch > member.epoch:

@@ -62,8 +62,11 @@ class Collector:
             traffic: Counts of errors and bytes.
             clients: Metrics that clients have pushed.
         """
-        self._lifecycle, self._listeners = lifecycle, listeners
-        self._requests, self._traffic, self._clients = requests, traffic, clients
+        self._lifecycle = lifecycle
+        self._listeners = listeners
+        self._requests = requests
+        self._traffic = traffic
+        self._clients = clients
         self._broker: Broker | None = None
         self._network: Network | None = None
 
@@ -73,9 +76,11 @@ class Collector:
 
     async def collect(self) -> Samples:
         """Return the samples of one scrape, and yield to the event loop meanwhile."""
-        samples, time_slice, broker = Samples(), TimeSlice(), self._broker
+        samples = Samples()
+        time_slice = TimeSlice()
+        broker = self._broker
         samples.add("kafkalog_build_info", 1, _version("kafkalog"))
-        samples.add("kafkalog_ready", self._lifecycle.not_ready() is None)
+        samples.add("kafkalog_ready", self._lifecycle.not_ready_reason() is None)
         await self._add_requests(samples, time_slice)
         await self._add_connections(samples, time_slice)
         samples.add("kafkalog_fetch_sessions", 0 if broker is None else len(broker.fetcher.sessions))
@@ -99,11 +104,12 @@ class Collector:
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
         if self._network is not None:
-            for what, seconds in self._network.shared.watch.longest.items():
-                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
+            for holder, seconds in self._network.shared.watch.longest.items():
+                samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, holder)
 
     async def _add_connections(self, samples: Samples, time_slice: TimeSlice) -> None:
-        by_listener, network = Counter(dict.fromkeys(self._listeners, 0)), self._network
+        by_listener = Counter(dict.fromkeys(self._listeners, 0))
+        network = self._network
         opened = refused = handshakes = failed_handshakes = queued_bytes = 0
         if network is not None:
             async for connection in time_slice.spread(list(network.quotas.open)):
@@ -206,10 +212,10 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
-        async for active in time_slice.spread(list(broker.share_partitions.active())):
+        async for active in time_slice.spread(list(broker.share_partitions.active_partitions())):
             in_flight += active.partition.in_flight_count
         samples.add("kafkalog_share_sessions", len(broker.share_partitions.sessions))
-        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active()))
+        samples.add("kafkalog_share_partitions", len(broker.share_partitions.active_partitions()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)
 
     def _add_quotas(self, broker: Broker, samples: Samples) -> None:
@@ -220,7 +226,8 @@ class Collector:
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
 
     async def _add_client_metrics(self, broker: Broker, samples: Samples, time_slice: TimeSlice) -> None:
-        telemetry, clients = broker.telemetry, self._clients
+        telemetry = broker.telemetry
+        clients = self._clients
         telemetry.remove_expired()
         samples.add("kafkalog_client_instances", len(telemetry))
         samples.add("kafkalog_client_pushes_total", clients.pushes)

@@ -20,9 +20,9 @@ MAX_SENDING = 4  # connections that receive a response; one more closes the olde
 
 MAX_SCRAPES = 4  # scrapes, running or queued; another one is answered with 503
 
-HEAD_BYTES = 8 << 10  # size limit of request line and headers
-HEAD_S = 5.0  # time limit from the connection to the end of the headers
-SEND_S = 10.0  # time limit for sending a response
+MAX_HEADERS_BYTES = 8 << 10  # size limit of request line and headers
+HEADERS_TIMEOUT_S = 5.0  # time limit from the connection to the end of the headers
+SEND_TIMEOUT_S = 10.0  # time limit for sending a response
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PLAIN = "text/plain; charset=utf-8"
@@ -49,18 +49,20 @@ class MetricsServer:
     /readyz.
     """
 
-    def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready: Callable[[], str | None]) -> None:
+    def __init__(self, collect: Callable[[], Awaitable[Samples]], not_ready_reason: Callable[[], str | None]) -> None:
         """Create a server that is not started.
 
         Args:
             collect: Returns the samples of a scrape.
-            not_ready: Returns why clients are not served, or None if they are.
+            not_ready_reason: Returns why clients are not served, or None if they are.
         """
-        self._collect, self._not_ready = collect, not_ready
+        self._collect = collect
+        self._not_ready = not_ready_reason
         self._collecting = asyncio.Lock()
         self._scrapes = 0
         self._connections: set[asyncio.Task[None]] = set()
-        self.reading, self.sending = ConnectionSlots(MAX_READING), ConnectionSlots(MAX_SENDING)
+        self.reading = ConnectionSlots(MAX_READING)
+        self.sending = ConnectionSlots(MAX_SENDING)
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -71,7 +73,7 @@ class MetricsServer:
             KafkalogError: If the address cannot be bound.
         """
         try:
-            self._server = await asyncio.start_server(self._connected, host, port, limit=HEAD_BYTES)
+            self._server = await asyncio.start_server(self._handle_connection, host, port, limit=MAX_HEADERS_BYTES)
         except OSError as error:
             raise KafkalogError(
                 f"--metrics cannot be bound to {host}:{port}: {error.strerror or error}",
@@ -86,7 +88,7 @@ class MetricsServer:
         for task in self._connections:
             task.cancel()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -105,14 +107,14 @@ class MetricsServer:
         self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            async with asyncio.timeout(HEAD_S):
+            async with asyncio.timeout(HEADERS_TIMEOUT_S):
                 method, path = await _request(reader)
         except asyncio.LimitOverrunError:
-            text = f"the request line and headers have more than {HEAD_BYTES} bytes\n".encode()
-            async with asyncio.timeout(HEAD_S):
+            text = f"the request line and headers have more than {MAX_HEADERS_BYTES} bytes\n".encode()
+            async with asyncio.timeout(HEADERS_TIMEOUT_S):
                 await _send(writer, "GET", Response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _PLAIN, text))
                 writer.write_eof()
-                while await reader.read(HEAD_BYTES):  # TCP discards the response if bytes are unread at close
+                while await reader.read(MAX_HEADERS_BYTES):  # TCP discards the response if bytes are unread at close
                     pass
         except (asyncio.IncompleteReadError, ValueError):
             pass  # the peer does not speak HTTP
@@ -120,7 +122,7 @@ class MetricsServer:
             self.reading.leave(task)
             response = await self._respond(method, path)
             self.sending.enter(task)
-            async with asyncio.timeout(SEND_S):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
                 await _send(writer, method, response)
 
     async def _respond(self, method: str, path: str) -> Response:
@@ -139,10 +141,10 @@ class MetricsServer:
             return Response(HTTPStatus.OK, _PLAIN, b"ok\n")
         if path != "/readyz":
             return Response(HTTPStatus.NOT_FOUND, _PLAIN, b"the paths are /metrics, /healthz and /readyz\n")
-        why = self._not_ready()
-        if why is None:
+        reason = self._not_ready()
+        if reason is None:
             return Response(HTTPStatus.OK, _PLAIN, b"ready\n")
-        return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {why}\n".encode())
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {reason}\n".encode())
 
     async def _scrape(self) -> Response:
         if self._scrapes >= MAX_SCRAPES:
@@ -184,7 +186,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 
     Raises:
         ValueError, IncompleteReadError: If it is not HTTP.
-        LimitOverrunError: If the headers are larger than HEAD_BYTES.
+        LimitOverrunError: If the headers are larger than MAX_HEADERS_BYTES.
         OSError: If the connection is lost.
     """
     head = await reader.readuntil(_END)

@@ -69,7 +69,10 @@ class RequestCounts:
 
 def counting_dispatch(serve: Dispatch, counts: RequestCounts) -> Dispatch:
     """Return a Dispatch that calls `serve` and counts every request and response in `counts`."""
-    known, counts_of, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
+    known = counts.known
+    counts_of = counts.of
+    bounds = BUCKETS_S
+    first_bound = BUCKETS_S[0]
 
     def serve_and_count(frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
         began = perf_counter()

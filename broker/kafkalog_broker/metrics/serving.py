@@ -53,9 +53,11 @@ async def start_metrics(
     Raises:
         KafkalogError: If the address cannot be bound.
     """
-    traffic, requests, clients = Traffic(), RequestCounts(), ClientMetrics(workers)
+    traffic = Traffic()
+    requests = RequestCounts()
+    clients = ClientMetrics(workers)
     collector = Collector(lifecycle, listeners, requests, traffic, clients)
-    server = MetricsServer(collector.collect, lifecycle.not_ready)
+    server = MetricsServer(collector.collect, lifecycle.not_ready_reason)
     started.callback(server.close)
     await server.start(*address)
     return Metrics(collector, traffic, clients, requests, (address[0], server.port))

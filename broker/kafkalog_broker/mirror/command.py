@@ -17,7 +17,7 @@ import sys
 import time
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import DEFAULTS_WITHOUT_FILE
 from kafkalog_broker.mirror.mirror import Mirror
 from kafkalog_broker.mirror.mirror_options import MirrorOptions, command_options
 from kafkalog_broker.mirror.progress import TICK_S, Progress
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def run_mirror(options: MirrorOptions) -> int:
     """Mirror until complete or stopped, and return the exit code. Raises KafkalogError, OSError."""
-    config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(options.directory)})
+    config = BrokerConfig.from_properties(DEFAULTS_WITHOUT_FILE, {"log.dirs": str(options.directory)})
     clock, workers = SystemClock(), Workers()
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     # Before any log is opened, so that a signal never leaves one open.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
@@ -36,9 +36,9 @@ from kafkalog_spark.format.names import is_internal, similar_topics
 
 _log = logging.getLogger(__name__)
 
-_SHOWN = 10  # number of topics or partitions that a message lists
-_STALE_PAUSE_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
-_SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
+_MAX_LISTED = 10  # number of topics or partitions that a message lists
+_METADATA_RETRY_S = 0.25  # pause before outdated metadata is requested again, because an election takes a moment
+_SOURCE_BACKOFF_MS, _NODE_BACKOFF_MS = (1_000, 10_000), (250, 10_000)
 """First and longest pause after the source, or one of its nodes, was unreachable."""
 _GOOD_CONNECTION_MS = 10_000  # lifetime from which on a connection resets the pauses
 
@@ -75,8 +75,8 @@ class Mirror:
         self._is_stale = asyncio.Event()  # set when the metadata must be requested again
         self._cluster_is_known = False
         self._cluster_id: str | None = None
-        self._backoff = Backoff(*_SOURCE_MS)
-        self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_MS))
+        self._backoff = Backoff(*_SOURCE_BACKOFF_MS)
+        self._node_backoffs = defaultdict[int, Backoff](partial(Backoff, *_NODE_BACKOFF_MS))
         self._errors_of_ends: dict[str, str] = {}  # with `once`, by partition name
         self._unmatched: list[str] = []
         self._logged_text = ""
@@ -145,29 +145,30 @@ class Mirror:
             await self._source.aclose()
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep until the metadata must be requested again; with once, until all records are copied."""
+        """Sleep until the metadata must be requested again; with `once`, until all records are copied."""
         until = asyncio.get_running_loop().time() + seconds
-        while (left := until - asyncio.get_running_loop().time()) > 0:
+        while (remaining_s := until - asyncio.get_running_loop().time()) > 0:
             try:
                 # Not wait_for, which in Python 3.11 loses a cancellation at the moment when the event is set.
-                async with asyncio.timeout(min(left, _STALE_PAUSE_S)):
+                async with asyncio.timeout(min(remaining_s, _METADATA_RETRY_S)):
                     await self._is_stale.wait()
             except TimeoutError:
                 if self._options.once and self.is_complete:
                     return
             else:
-                await asyncio.sleep(_STALE_PAUSE_S)
+                await asyncio.sleep(_METADATA_RETRY_S)
                 return
 
     def _check_progress(self, error: SourceUnreachable | None) -> None:
-        """With once, raise SourceUnreachable if no record could be received for `give_up_ms`.
+        """With `once`, raise SourceUnreachable if no record could be received for `give_up_ms`.
 
         Args:
             error: Why there is no metadata, or None.
         """
         if not self._options.once:
             return
-        now_ms, received = self._clock.monotonic_ms(), self.received_bytes
+        now_ms = self._clock.monotonic_ms()
+        received = self.received_bytes
         missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
         troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
         stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
@@ -175,9 +176,10 @@ class Mirror:
             self._last_received, self._last_received_ms = received, now_ms
         if now_ms - self._last_received_ms < self._options.give_up_ms or self.is_complete:
             return
-        why = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_SHOWN])
+        reason = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_MAX_LISTED])
         raise SourceUnreachable(
-            f"no record was received for {self._options.give_up_ms / 1000:.0f} s: {why or 'a partition has no leader'}",
+            f"no record was received for {self._options.give_up_ms / 1000:.0f} s: "
+            f"{reason or 'a partition has no leader'}",
             hint="check --bootstrap and the cluster; the next start continues at the log end offsets",
         )
 
@@ -187,45 +189,69 @@ class Mirror:
         await asyncio.sleep(self._backoff.record_failure(self._clock.monotonic_ms()) / 1000)
 
     async def _refresh(self) -> None:
+        """Request the metadata, and bring topics, partitions and fetchers into line with it.
+
+        Raises:
+            OtherSource: If the directory is a mirror of another cluster.
+            BrokerError, OSError: If a topic or partition cannot be changed.
+            SourceUnreachable: If no node of the cluster responds.
+            UnknownPartition: With `once`, if no topic of the cluster is to be mirrored.
+        """
         cluster = await self._source.metadata()
+        self._check_cluster(cluster)
+        wanted = self._select_topics(cluster)
+        self._check_topics(cluster, wanted)
+        mirrored = await self._update_topics(wanted)
+        await self._update_partitions(mirrored)
+        await self._assign_partitions(cluster, mirrored)
+        if self._options.once and self.targets is None:
+            await self._find_targets(cluster, mirrored)
+
+    def _check_cluster(self, cluster: SourceCluster) -> None:
+        """Raise OtherSource or SourceUnreachable unless this is the cluster that the directory mirrors."""
         if not self._cluster_is_known:
             check_source(
                 self._options.directory, cluster.cluster_id, is_empty=not self._local_topics(),
                 serves=self._options.own_internal_topics, internal=self._options.internal,
             )  # fmt: skip
-            self._cluster_is_known, self._cluster_id = True, cluster.cluster_id
+            self._cluster_is_known = True
+            self._cluster_id = cluster.cluster_id
         elif cluster.cluster_id != self._cluster_id:
             raise SourceUnreachable(f"cluster {cluster.cluster_id} responds, expected {self._cluster_id}")
+
+    def _select_topics(self, cluster: SourceCluster) -> dict[str, SourceTopic]:
         internal = self._options.internal and not self._options.own_internal_topics
-        wanted = {
+        return {
             name: topic
             for name, topic in cluster.topics.items()
             if is_wanted(topic, self._options.topics, internal=internal)
         }
-        self._check_topics(cluster, wanted)
+
+    async def _update_topics(self, wanted: Mapping[str, SourceTopic]) -> dict[str, SourceTopic]:
+        """Create, enlarge and recreate local topics, and return the source's topics that exist here now."""
         plan = plan_topics(self._local_topics(), wanted)
         for topic in plan.recreate:
             for partition in range(self._topics.topics[topic.name].partitions):
                 self._remove_partition((topic.name, partition))
         await self._local.apply(plan)
-        mirrored = {
+        return {
             name: topic
             for name, topic in wanted.items()
-            if name not in plan.refused and (own := self._topics.get(name)) is not None and is_same(topic, own)
+            if name not in plan.refused and (local := self._topics.get(name)) is not None and is_same(topic, local)
         }
-        await self._update_partitions(mirrored)
-        await self._assign(cluster, mirrored)
-        if self._options.once and self.targets is None:
-            ends = await find_ends(self._source, cluster, mirrored)
-            if ends is not None:
-                self.targets, self._errors_of_ends = ends
-            else:
-                asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._is_stale.set)
+
+    async def _find_targets(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
+        """Set `targets` to the present log end offsets of the source, or request the metadata again soon."""
+        ends = await find_ends(self._source, cluster, mirrored)
+        if ends is not None:
+            self.targets, self._errors_of_ends = ends
+        else:
+            asyncio.get_running_loop().call_later(_SOURCE_BACKOFF_MS[0] / 1000, self._is_stale.set)
 
     def _check_topics(self, cluster: SourceCluster, wanted: Collection[str]) -> None:
         """Log changes in the selected topics that the cluster lacks.
 
-        With once, raise UnknownPartition if it has none of them.
+        With `once`, raise UnknownPartition if it has none of them.
         """
         unmatched = unmatched_names(self._options.topics, wanted)
         if wanted and unmatched == self._unmatched:
@@ -236,8 +262,8 @@ class Mirror:
         error = UnknownPartition(
             f"no topic of the cluster matches --topics {' and '.join(unmatched) or self._options.topics.pattern}",
             hint=(f"did you mean {', '.join(dict.fromkeys(similar))}? The" if similar else "the")
-            + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_SHOWN])}"
-            + (", ..." if len(known) > _SHOWN else "") + internal,
+            + f" user may see {len(known)} topics{': ' if known else ''}{', '.join(known[:_MAX_LISTED])}"
+            + (", ..." if len(known) > _MAX_LISTED else "") + internal,
         )  # fmt: skip
         if self._options.once and not wanted and (unmatched or known):
             raise error
@@ -249,8 +275,10 @@ class Mirror:
         self._unmatched = unmatched
 
     def _local_topics(self) -> dict[str, Topic]:
-        own = self._options.own_internal_topics
-        return {name: topic for name, topic in self._topics.topics.items() if not (own and is_internal(name))}
+        """Return the topics of the directory that belong to the mirror."""
+        if not self._options.own_internal_topics:
+            return dict(self._topics.topics)
+        return {name: topic for name, topic in self._topics.topics.items() if not is_internal(name)}
 
     def _remove_partition(self, key: Key) -> None:
         mirror = self.partitions.pop(key, None)
@@ -275,7 +303,18 @@ class Mirror:
                     except BrokerError as error:
                         _log.error("%s", error)
 
-    async def _assign(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
+    async def _assign_partitions(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
+        """Assign each partition to the fetcher of its leader. Nodes in a pause after a failure are left out."""
+        for node, mirrors in self._partitions_by_leader(cluster, mirrored).items():
+            if self._node_backoffs[node].until_ms <= self._clock.monotonic_ms():
+                await self._assign_to_node(node, cluster.nodes[node], mirrors)
+        for fetcher in self._fetchers.values():
+            for key in [key for key, mirror in fetcher.partitions.items() if mirror.owner is not fetcher]:
+                del fetcher.partitions[key]
+
+    def _partitions_by_leader(
+        self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]
+    ) -> dict[int, list[PartitionMirror]]:
         by_leader: dict[int, list[PartitionMirror]] = {}
         for mirror in self.partitions.values():
             location = mirrored[mirror.key[0]].partitions[mirror.key[1]]
@@ -284,32 +323,34 @@ class Mirror:
                 by_leader.setdefault(location.leader, []).append(mirror)
             else:
                 mirror.trouble = "it has no leader"
-        for node, mirrors in by_leader.items():
-            if self._node_backoffs[node].until_ms > self._clock.monotonic_ms():
-                continue
-            try:
-                fetcher = self._fetchers.get(node) or await self._start_fetcher(node, cluster.nodes[node])
-                new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
-                for mirror in new:
-                    mirror.owner = None  # no fetcher appends to it during the comparison
-                    mirror.rewind()
-                await fetcher.compare_epochs(new)
-            except SourceUnreachable as error:
-                _log.warning("node %d: %s", node, error)
-                self._fetchers.pop(node, None)  # without partitions the fetcher would not notice the failure
-                if (task := self._tasks.pop(node, None)) is not None:
-                    task.cancel()
-                    await asyncio.wait([task])
-                self._back_off_node(node)
-                for mirror in mirrors:
-                    mirror.trouble = str(error)
-                continue
+        return by_leader
+
+    async def _assign_to_node(self, node: int, address: Address, mirrors: Sequence[PartitionMirror]) -> None:
+        """Assign partitions to the fetcher of a node, after comparing the epochs of those that it did not have."""
+        try:
+            fetcher = self._fetchers.get(node) or await self._start_fetcher(node, address)
+            new = [mirror for mirror in mirrors if mirror.owner is not fetcher]
             for mirror in new:
-                mirror.owner = fetcher
-                fetcher.partitions[mirror.key] = mirror
-        for fetcher in self._fetchers.values():
-            for key in [key for key, mirror in fetcher.partitions.items() if mirror.owner is not fetcher]:
-                del fetcher.partitions[key]
+                mirror.owner = None  # no fetcher appends to it during the comparison
+                mirror.rewind()
+            await fetcher.compare_epochs(new)
+        except SourceUnreachable as error:
+            _log.warning("node %d: %s", node, error)
+            await self._stop_fetcher(node)
+            self._back_off_node(node)
+            for mirror in mirrors:
+                mirror.trouble = str(error)
+            return
+        for mirror in new:
+            mirror.owner = fetcher
+            fetcher.partitions[mirror.key] = mirror
+
+    async def _stop_fetcher(self, node: int) -> None:
+        """Stop a fetcher, which would not notice the failure of its connection while it has no partitions."""
+        self._fetchers.pop(node, None)
+        if (task := self._tasks.pop(node, None)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def _start_fetcher(self, node: int, address: Address) -> NodeFetcher:
         connection = await self._source.connect(address)

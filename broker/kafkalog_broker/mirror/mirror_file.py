@@ -102,7 +102,7 @@ def check_is_mirror(directory: Path, *, is_empty: bool) -> None:
 
 
 def detach(directory: Path) -> None:
-    """Rename the mirror's file, because a broker owns the directory from now on. The rename is on disk on return.
+    """Rename the mirror's file, because a broker owns the directory from now on. The rename is durable.
 
     Producers may then write records that the source's logs do not have, so no mirror may continue in the
     directory. Raises OSError.
@@ -124,7 +124,9 @@ def _write(path: Path, state: MirrorState) -> None:
 def _parse(data: bytes) -> MirrorState:
     try:
         content = json.loads(data)
-        version, cluster_id, own_groups = content["version"], content["cluster_id"], content.get("own_groups", False)
+        version = content["version"]
+        cluster_id = content["cluster_id"]
+        own_groups = content.get("own_groups", False)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptFile(f"expected a JSON object with version and cluster_id: {error}") from None
     if version != VERSION:

@@ -74,9 +74,9 @@ class MirroredTopics:
                 await self._create_logs(outcome, before)
         for name in plan.gone:
             self._warn_once(name, f"{name} is no longer at the source or not selected: its mirror is kept unchanged")
-        self.refused = {printable(f"{name:.{MAX_TOPIC_NAME_LENGTH}}"): why for name, why in refused.items()}
-        for name, why in self.refused.items():
-            self._warn_once(name, f"{name} is not mirrored: {why}")
+        self.refused = {printable(f"{name:.{MAX_TOPIC_NAME_LENGTH}}"): reason for name, reason in refused.items()}
+        for name, reason in self.refused.items():
+            self._warn_once(name, f"{name} is not mirrored: {reason}")
         self._warned = {(key, text) for key, text in self._warned if key in plan.gone or key in self.refused}
 
     def _warn_once(self, key: str, text: str) -> None:

@@ -36,7 +36,7 @@ from kafkalog_spark.log.read.header_windows import Window
 
 _log = logging.getLogger(__name__)
 
-_IDLE_S = 0.1  # interval of checks for a due partition while there is none
+_IDLE_POLL_INTERVAL_S = 0.1  # interval of checks for a due partition while there is none
 _MAX_THROTTLE_S = 60.0  # Kafka throttles no longer than its quota windows, 11 s by default
 _EPOCHS_IN_FETCH = 12  # version of Fetch from which on responses contain diverging epochs
 
@@ -74,11 +74,11 @@ class NodeFetcher:
         }
         try:
             while True:
-                version, wanted = self._wanted()
+                version, wanted = self._next_request_partitions()
                 session = sessions[version]
                 if not wanted:
                     await self._append()
-                    await asyncio.sleep(_IDLE_S)
+                    await asyncio.sleep(_IDLE_POLL_INTERVAL_S)
                     continue
                 max_partition_bytes = self._rate.bound(self._settings.max_partition_bytes)
                 fetches = {key: mirror.fetch_from(max_partition_bytes) for key, mirror in wanted.items()}
@@ -109,16 +109,18 @@ class NodeFetcher:
                     mirror.owner = None
             await self._connection.aclose()
 
-    def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
+    def _next_request_partitions(self) -> tuple[int, dict[Key, PartitionMirror]]:
         """Return the version and the partitions of the next request.
 
         While a cluster is upgraded, topics without IDs are fetched by an older version.
         """
-        due = {key: mirror for key, mirror in self.partitions.items() if mirror.owner is self and mirror.is_due()}
+        due_partitions = {
+            key: mirror for key, mirror in self.partitions.items() if mirror.owner is self and mirror.is_due()
+        }
         if self._version < FIRST_TOPIC_ID_VERSION:
-            return self._version, due
-        with_id = {key: mirror for key, mirror in due.items() if mirror.topic_id != NO_ID}
-        return (self._version, with_id) if with_id else (FIRST_TOPIC_ID_VERSION - 1, due)
+            return self._version, due_partitions
+        with_id = {key: mirror for key, mirror in due_partitions.items() if mirror.topic_id != NO_ID}
+        return (self._version, with_id) if with_id else (FIRST_TOPIC_ID_VERSION - 1, due_partitions)
 
     async def _handle_response(
         self,
@@ -196,10 +198,10 @@ class NodeFetcher:
             mirror.open()
         except BrokerError as open_error:
             error = open_error
-        why = str(error) if isinstance(error, KafkalogError) else printable(f"{type(error).__name__}: {error}")
-        if not isinstance(error, (KafkalogError, OSError)) and mirror.trouble != why:
+        reason = str(error) if isinstance(error, KafkalogError) else printable(f"{type(error).__name__}: {error}")
+        if not isinstance(error, (KafkalogError, OSError)) and mirror.trouble != reason:
             _log.error("%s: unexpected error in the mirror", mirror.name, exc_info=error)
-        mirror.wait(why, failed=True)
+        mirror.wait(reason, is_permanent=True)
 
     async def _handle_partition_error(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         match fetched.error:
@@ -211,12 +213,13 @@ class NodeFetcher:
                 mirror.wait(error_text(fetched.error))
                 self._request_metadata()
             case _:
-                mirror.wait(f"the source responds {error_text(fetched.error)}", failed=True)
+                mirror.wait(f"the source responds {error_text(fetched.error)}", is_permanent=True)
 
     async def _truncate_diverged(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
-        before, epoch = mirror.log.log_end_offset, fetched.diverging[0]
+        before = mirror.log.log_end_offset
+        epoch = fetched.diverging[0]
         end = mirror.follower.truncation_offset(*fetched.diverging)
         await mirror.truncate_to(end, f"unclean leader election: the source's log differs after leader epoch {epoch}")
         if mirror.log.log_end_offset == before:
@@ -226,14 +229,14 @@ class NodeFetcher:
         start, end = await log_bounds(self._connection, mirror.key)
         own_end = mirror.log.log_end_offset
         if own_end < start:
-            why = f"the source deleted offsets {own_end} to {start - 1} before they were copied"
-            await mirror.start_over(start, why)
+            reason = f"the source deleted offsets {own_end} to {start - 1} before they were copied"
+            await mirror.start_over(start, reason)
         elif own_end > end:
-            why = f"the source's log ends at offset {end}, the mirrored one at {own_end}"
+            reason = f"the source's log ends at offset {end}, the mirrored one at {own_end}"
             if end < mirror.log.log_start_offset:
-                await mirror.start_over(start, why)
+                await mirror.start_over(start, reason)
             else:
-                await mirror.truncate_to(end, why)
+                await mirror.truncate_to(end, reason)
         else:  # Kafka responds so if it does not know the epoch of the previous batch
             await self._find_divergence(mirror)
 

@@ -107,16 +107,16 @@ class PartitionMirror:
         self.next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         self.last_epoch = int(window.table[-1, HeaderColumn.LEADER_EPOCH])
 
-    def wait(self, why: str, *, failed: bool = False) -> None:
+    def wait(self, reason: str, *, is_permanent: bool = False) -> None:
         """Do not fetch the partition for a while.
 
         Args:
-            failed: The failure does not pass by itself; it is logged once.
+            is_permanent: The failure does not pass by itself; it is logged once.
         """
-        if failed and self.trouble != why:
-            _log.error("%s is not mirrored for now: %s", self.name, why)
-        self.trouble, self.has_failed = why, failed
-        self.quiet_until_ms = self._clock.monotonic_ms() + (_FAILURE_RETRY_MS if failed else _RETRY_MS)
+        if is_permanent and self.trouble != reason:
+            _log.error("%s is not mirrored for now: %s", self.name, reason)
+        self.trouble, self.has_failed = reason, is_permanent
+        self.quiet_until_ms = self._clock.monotonic_ms() + (_FAILURE_RETRY_MS if is_permanent else _RETRY_MS)
 
     def is_due(self) -> bool:
         """Return whether the last `wait` has ended."""
@@ -154,14 +154,15 @@ class PartitionMirror:
                     self.name, log_start_offset, before, start - 1, start - before,
                 )  # fmt: skip
 
-    async def truncate_to(self, offset: int, why: str) -> None:
+    async def truncate_to(self, offset: int, reason: str) -> None:
         """Truncate the log to `offset`, or to the start of the batch that contains it. Raises BrokerError."""
         producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
-        end, new_end = self.log.log_end_offset, producers.end_offset
+        end = self.log.log_end_offset
+        new_end = producers.end_offset
         if new_end < end:
             _log.warning(
                 "%s: %s; truncating offsets %d to %d here, to copy them again from the source",
-                self.name, why, new_end, end - 1,
+                self.name, reason, new_end, end - 1,
             )  # fmt: skip
             await self._prepare_truncation(new_end)
         removed = self.follower.truncate(producers)
@@ -171,12 +172,12 @@ class PartitionMirror:
         self.source_end = -1
         self.rewind()
 
-    async def start_over(self, offset: int, why: str) -> None:
+    async def start_over(self, offset: int, reason: str) -> None:
         """Delete all records and start at `offset`. Raises BrokerError."""
         log = self.log
         _log.warning(
             "%s: %s; restarting the mirror at offset %d and deleting its offsets %d to %d",
-            self.name, why, offset, log.log_start_offset, log.log_end_offset - 1,
+            self.name, reason, offset, log.log_start_offset, log.log_end_offset - 1,
         )  # fmt: skip
         await self._prepare_truncation(min(offset, log.log_start_offset))
         removed = self.follower.truncate_fully_and_start_at(offset)

@@ -34,7 +34,8 @@ class Progress:
         self._once = once
         self._is_terminal = stream.isatty()
         self._bar: tqdm[None] | None = None
-        self._shown_at, self._shown_bytes = time.monotonic(), 0
+        self._shown_at = time.monotonic()
+        self._shown_bytes = 0
 
     def show(self) -> None:
         """Update the display."""
@@ -43,7 +44,8 @@ class Progress:
             self._draw_bar()
         elif self._is_terminal or now - self._shown_at >= LOG_INTERVAL_S:
             line = summary(self._mirror, self._shown_bytes, now - self._shown_at)
-            self._shown_at, self._shown_bytes = now, self._mirror.received_bytes
+            self._shown_at = now
+            self._shown_bytes = self._mirror.received_bytes
             if self._is_terminal:
                 print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
             else:

@@ -26,7 +26,8 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def __init__(self, previous_protocol: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
         """Replace the previous protocol of a transport; its `connection_lost` is still called."""
-        self._previous_protocol, self._transport = previous_protocol, transport
+        self._previous_protocol = previous_protocol
+        self._transport = transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
         self._free: list[npt.NDArray[np.uint8]] = []
         # Views of reused buffers that responses hold, by id. Each use of a buffer has a view of its own.
@@ -75,7 +76,9 @@ class ResponseFrames(asyncio.BufferedProtocol):
                 return
             self._unfilled = self._body = self._allocate(size)
         else:
-            body, self._body, self._unfilled = self._body, None, self._head
+            body = self._body
+            self._body = None
+            self._unfilled = self._head
             future, _ = self._waiting.popleft()
             if not future.done():
                 future.set_result(body)

@@ -16,7 +16,8 @@ def parse_bootstrap(text: str) -> list[Address]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = part.rpartition(":")
         if not separator or (":" in host and not host.startswith("[")) or port.endswith("]"):
-            host, port = part, str(_DEFAULT_PORT)
+            host = part
+            port = str(_DEFAULT_PORT)
         if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
             raise OptionError(f"--bootstrap {part!r}: expected HOST:PORT")
         addresses.append((host.strip("[]"), int(port)))

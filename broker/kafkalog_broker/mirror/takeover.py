@@ -90,7 +90,8 @@ def _plan(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry
     earlier = {} if before is None else {(cut.topic, cut.partition): cut for cut in before.partitions}
     partitions = []
     for name, partition in sorted((topic.name, partition) for topic in topics for partition in range(topic.partitions)):
-        log, cut = _log_of(logs, name, partition), earlier.get((name, partition))
+        log = _log_of(logs, name, partition)
+        cut = earlier.get((name, partition))
         if log is None:
             continue
         epoch = min(log.leader_epoch + 1, MAX_INT32)

@@ -64,7 +64,7 @@ def read_record(directory: Path) -> TakeoverRecord | None:
 
 
 def write_record(directory: Path, record: TakeoverRecord) -> None:
-    """Write the record, which is on disk on return. Raises OSError."""
+    """Write the record and sync it to disk. Raises OSError."""
     content = {"version": VERSION, "done": record.is_done, "partitions": list(map(asdict, record.partitions))}
     replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
 

@@ -1,4 +1,4 @@
-"""Comparison of a mirror's topics with the source's: which to create, enlarge or recreate."""
+"""Compares a mirror's topics with the source's, and decides which to create, enlarge or recreate."""
 
 from __future__ import annotations
 
@@ -47,30 +47,31 @@ def unmatched_names(pattern: re.Pattern[str], wanted: Collection[str]) -> list[s
     return [name for name in names if not any(re.fullmatch(name, topic) for topic in wanted)]
 
 
-def is_same(topic: SourceTopic, own: Topic) -> bool:
+def is_same(topic: SourceTopic, local_topic: Topic) -> bool:
     """Return whether the local topic is a copy of this one, as far as IDs tell."""
-    return topic.id in (NO_ID, own.id)
+    return topic.id in (NO_ID, local_topic.id)
 
 
 def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -> TopicPlan:
     """Compare local topics with the source's topics that are to be mirrored."""
     plan = TopicPlan()
     for name, topic in wanted.items():
-        own, count = local.get(name), len(topic.partitions)
+        local_topic = local.get(name)
+        count = len(topic.partitions)
         missing = next((index for index in range(count) if index not in topic.partitions), None)
         if not valid_topic_name(name):
             plan.refused[name] = "the name is not a valid topic name"
         elif missing is not None or not count:
             plan.refused[name] = f"its metadata lists {count} partitions, and {missing or 0} is not one of them"
-        elif own is None:
+        elif local_topic is None:
             plan.create.append(topic)
-        elif not is_same(topic, own):
+        elif not is_same(topic, local_topic):
             plan.recreate.append(topic)
-        elif count > own.partitions:
+        elif count > local_topic.partitions:
             plan.enlarge.append(topic)
-        elif count < own.partitions and topic.id == NO_ID:
+        elif count < local_topic.partitions and topic.id == NO_ID:
             plan.recreate.append(topic)
-        elif count < own.partitions:  # a topic never loses partitions, so the node's metadata is outdated
-            plan.refused[name] = f"its metadata lists {count} partitions, but it had {own.partitions}"
+        elif count < local_topic.partitions:  # a topic never loses partitions, so the node's metadata is outdated
+            plan.refused[name] = f"its metadata lists {count} partitions, but it had {local_topic.partitions}"
     plan.gone = [name for name in local if name not in wanted]
     return plan

@@ -18,7 +18,7 @@ ACCEPTS_PER_ITERATION = 8
 """Connections that one listener accepts in one iteration of the loop. The limit bounds the time until other connections
 run."""
 
-RETRY_S = 0.1
+RETRY_DELAY_S = 0.1
 """Pause after a failed accept, usually for lack of file descriptors. The socket stays readable, so retrying immediately
 would be a busy loop."""
 
@@ -40,7 +40,10 @@ class Acceptor:
             loop: The event loop.
             failures: Log of failed accepts.
         """
-        self._socket, self._new_protocol, self._loop, self._failures = bound, new_protocol, loop, failures
+        self._socket = bound
+        self._new_protocol = new_protocol
+        self._loop = loop
+        self._failures = failures
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
 
@@ -84,8 +87,8 @@ class Acceptor:
             self._failures.log(logging.WARNING, "a connection could not be opened: %s", error)
 
     def _pause(self, error: OSError) -> None:
-        """Stop accepting for RETRY_S, as Kafka's acceptor does; new connections wait in the backlog."""
+        """Stop accepting for RETRY_DELAY_S, as Kafka's acceptor does; new connections wait in the backlog."""
         hint = ": raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
         self._failures.log(logging.ERROR, "no connection can be accepted for now: %s%s", error.strerror or error, hint)
         self._loop.remove_reader(self._socket)
-        self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._socket, self._accept)
+        self._retry = self._loop.call_later(RETRY_DELAY_S, self._loop.add_reader, self._socket, self._accept)

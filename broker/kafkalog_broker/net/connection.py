@@ -31,7 +31,7 @@ from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 
-AUTHENTICATE_S = 30.0
+AUTHENTICATION_TIMEOUT_S = 30.0
 """Time limit for SASL authentication including the TLS handshake. Until then a peer holds a socket and the memory of
 one small request. Kafka only applies connections.max.idle.ms, by default 10 minutes after each byte."""
 
@@ -69,9 +69,12 @@ class Connection(asyncio.BufferedProtocol):
         self.state = ConnectionState.ACCEPTED
         self.task: asyncio.Task[None] | None = None
         self.leases: list[MemoryLease] = []
-        self._shared, self._loop, self._fair_queue = shared, shared.loop, shared.fair_queue
+        self._shared = shared
+        self._loop = shared.loop
+        self._fair_queue = shared.fair_queue
         self._max_request_bytes = max_request_bytes
-        self._is_encrypted, self._requires_sasl = is_encrypted, new_gate is not None
+        self._is_encrypted = is_encrypted
+        self._requires_sasl = new_gate is not None
         self._dispatch: Dispatch = shared.dispatch
         if new_gate is not None:
             self._dispatch = gate = new_gate(shared.dispatch, self.authenticated)
@@ -97,8 +100,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(transport, admission.delay_s)
             return
         if self._requires_sasl:
-            why = f"it has not authenticated in {AUTHENTICATE_S:.0f} s"
-            self._authentication_deadline = self._loop.call_later(AUTHENTICATE_S, self.abort_with, why)
+            reason = f"it has not authenticated in {AUTHENTICATION_TIMEOUT_S:.0f} s"
+            self._authentication_deadline = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self.abort_with, reason)
         if self._is_encrypted:
             self._enter(ConnectionState.HANDSHAKING)
         else:
@@ -115,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fair_queue.round_end = None
         self._last_read = self._loop.time()
         try:
-            self.requests.received(nbytes, self._busy)
+            self.requests.accept_bytes(nbytes, self._busy)
         except (MalformedRequest, MemoryError) as error:
             self.abort_with(str(error) or "no memory for the request")
 
@@ -161,9 +164,9 @@ class Connection(asyncio.BufferedProtocol):
         elif self.state is ConnectionState.HANDSHAKING:
             self._enter(ConnectionState.AUTHENTICATING)
 
-    def handshake_failed(self, why: str) -> None:
+    def handshake_failed(self, reason: str) -> None:
         """Log why the TLS handshake failed. The transport closes itself."""
-        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, why)
+        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, reason)
 
     def authenticated(self, principal: str) -> None:
         """Set the principal of the peer: that of its certificate or SASL exchange, or ANONYMOUS.
@@ -191,12 +194,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def abort_with(self, why: str, level: int = logging.WARNING) -> None:
+    def abort_with(self, reason: str, level: int = logging.WARNING) -> None:
         """Close immediately, discard waiting requests, and log why. The current request runs to its end."""
         if self._transport is None:
             return
         if not self._transport.is_closing():  # otherwise its end has been logged, and it only sends remaining bytes
-            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
+            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, reason)
         self._drain()
         self.requests.drop()
         self._transport.abort()
@@ -258,9 +261,12 @@ class Connection(asyncio.BufferedProtocol):
         A request whose handler awaits nothing is handled without a suspension of this task. `slice_end` bounds how many
         such requests are handled in a row.
         """
-        dispatch, queue, watch = self._dispatch, self._fair_queue, self._shared.watch
+        dispatch = self._dispatch
+        queue = self._fair_queue
+        watch = self._shared.watch
         requests, writer = self.requests, self._writer
-        frames, limited = requests.frames, self._shared.memory.limited
+        frames = requests.frames
+        limited = self._shared.memory.is_limited
         now = 0.0
         slice_end: float | None = None  # None: the next request begins a new slice
         while True:
@@ -286,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
                         now = perf_counter()
                 if not frames:  # the requests were dropped while this task waited
                     continue
-            frame = requests.take()
+            frame = requests.next_frame()
             self._busy = True
             began = now
             waits_for: Any = NOT_BEGUN  # what the coroutine `served` awaits after its first step
@@ -309,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
                 slice_end = None
             del served
             if limited:
-                requests.done()
+                requests.release_frame()
             if pieces is not None and self._transport is not None:
                 if (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
                     # Encrypting 50 MB in one step would hold the event loop.
@@ -347,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
     def _report_end(self) -> None:
         """Tell handlers and waiters that the peer or the broker has ended the connection. Idempotent."""
         self._writer.unmute()
-        if not self.info.closed:
+        if not self.info.is_closed:
             for callback in self.info.mark_closed():
                 callback()
         self.requests.wake_up()

@@ -2,7 +2,7 @@
 
 An event loop runs timers before it reads sockets. After a stall of the machine or of the loop, the heartbeats of all
 members are still unread in their sockets while the timers that expire those members are due. A timer that fires more
-than LATE_S late is therefore postponed by GRACE_S, so that a heartbeat that has arrived can cancel it.
+than LATE_AFTER_S late is therefore postponed by GRACE_S, so that a heartbeat that has arrived can cancel it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-LATE_S = 0.1  # twice the longest time for which one request should hold the loop (`loop_watch.py`)
+LATE_AFTER_S = 0.1  # twice the longest time for which one request should hold the loop (`loop_watch.py`)
 
 GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 
@@ -18,11 +18,11 @@ GRACE_S = 0.25  # enough to read and handle about a thousand heartbeats
 class LateTimer:
     """Calls a function after `delay_s` seconds of the loop's time, or up to GRACE_S later after a stall."""
 
-    __slots__ = ("_call", "_due", "_handle", "_loop")
+    __slots__ = ("_callback", "_due", "_handle", "_loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: float, call: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: float, callback: Callable[[], None]) -> None:
         self._loop = loop
-        self._call = call
+        self._callback = callback
         self._arm(delay_s)
 
     def cancel(self) -> None:
@@ -33,15 +33,15 @@ class LateTimer:
         self._handle = self._loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:
-        if self._loop.time() - self._due > LATE_S:
+        if self._loop.time() - self._due > LATE_AFTER_S:
             self._arm(GRACE_S)
         else:
-            self._call()
+            self._callback()
 
 
-def schedule(delay_ms: int, call: Callable[[], None]) -> LateTimer:
+def schedule(delay_ms: int, callback: Callable[[], None]) -> LateTimer:
     """Start a LateTimer in the running event loop."""
-    return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
+    return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, callback)
 
 
 async def sleep(delay_s: float) -> None:

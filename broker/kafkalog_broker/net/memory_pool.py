@@ -16,22 +16,22 @@ class MemoryPool:
     def __init__(self, limit: int = -1) -> None:
         """`limit` is at least 1, or -1 for no limit. Callers do not use a pool without a limit."""
         self.limit = limit
-        self.limited = limit > 0
+        self.is_limited = limit > 0
         self.used = 0
         self._waiting: dict[Callable[[], None], None] = {}  # an ordered set
 
     @property
     def is_used_up(self) -> bool:
-        return self.limited and self.used >= self.limit
+        return self.is_limited and self.used >= self.limit
 
-    def take(self, size: int) -> bool:
+    def try_allocate(self, size: int) -> bool:
         """Reserve `size` bytes, or return False if the pool is used up."""
         if self.is_used_up:
             return False
         self.used += size
         return True
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Release bytes. If the pool is no longer used up, callbacks run in the order of `call_when_free`."""
         self.used -= size
         while self._waiting and not self.is_used_up:

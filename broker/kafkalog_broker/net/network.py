@@ -77,21 +77,23 @@ class Network:
     def add_listener(
         self,
         bound: BoundListener,
-        tls: Callable[[], ListenerTls] | None = None,
+        current_tls: Callable[[], ListenerTls] | None = None,
         new_gate: NewSaslGate | None = None,
     ) -> None:
         """Add a bound listener; clients are refused until `serve`.
 
         Args:
             bound: The listener; `close_listeners` closes its socket.
-            tls: Returns the TLS settings of the next connection; None for a listener without TLS.
+            current_tls: Returns the TLS settings of the next connection; None for a listener without TLS.
             new_gate: Makes the SASL gate of a connection; None for a listener without SASL.
         """
         name = bound.listener.name
 
         def new_protocol() -> asyncio.BaseProtocol:
-            connection = self.new_connection(name, new_gate, is_encrypted=tls is not None)
-            return connection if tls is None else TlsTransport(self.loop, connection, self.tls_turns, tls)
+            connection = self.new_connection(name, new_gate, is_encrypted=current_tls is not None)
+            return (
+                connection if current_tls is None else TlsTransport(self.loop, connection, self.tls_turns, current_tls)
+            )
 
         self._acceptors[bound.listener] = Acceptor(bound.socket, new_protocol, self.loop, self.shared.closed_lines)
 

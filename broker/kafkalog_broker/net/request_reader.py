@@ -45,7 +45,7 @@ class RequestReader:
     """Frames of one connection, read-only and without their size.
 
     Attributes:
-        frames: Queue of complete frames. Remove them with `take` only.
+        frames: Queue of complete frames. Remove them with `next_frame` only.
         transport: Transport of the connection; None before it is made and after it is lost.
         ended: True if no further frames will be accepted.
         has_more: True if received bytes may contain further frames; call `make_frames` before more is read.
@@ -60,12 +60,15 @@ class RequestReader:
     def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool, turns: ReadTurns) -> None:
         """
         Args:
-            shared: Writable receive buffer. Its content is not needed after `received` returns.
+            shared: Writable receive buffer. Its content is not needed after `accept_bytes` returns.
             max_bytes: Largest frame (socket.request.max.bytes).
             pool: Every frame that has begun reserves its bytes and FRAME_OVERHEAD until it is done or dropped.
             turns: Limits how much one connection reads in an iteration of the loop.
         """
-        self._shared, self.max_bytes, self._pool, self._turns = shared, max_bytes, pool, turns
+        self._shared = shared
+        self.max_bytes = max_bytes
+        self._pool = pool
+        self._turns = turns
         self._loop = turns.loop
         self._wakeup: asyncio.Future[None] | None = None
         self._rest: bytes | memoryview = b""  # read, but not made into frames yet
@@ -86,7 +89,7 @@ class RequestReader:
             return self._frame[self._filled : self._filled + READ_BYTES]
         return self._shared
 
-    def received(self, count: int, is_busy: bool) -> None:
+    def accept_bytes(self, count: int, is_busy: bool) -> None:
         """Accept `count` bytes that were written into `buffer()`.
 
         Args:
@@ -145,25 +148,26 @@ class RequestReader:
             self._resume()
         return False
 
-    def take(self) -> bytes | memoryview:
-        """Remove and return the first frame. Call `done` once it has been handled."""
+    def next_frame(self) -> bytes | memoryview:
+        """Remove and return the first frame. Call `release_frame` once it has been handled."""
         frame = self.frames.popleft()
         cost = len(frame) + FRAME_OVERHEAD
         self._waiting_bytes -= cost
         if self._is_paused:
             self._resume_if_small()
-        if self._pool.limited:
+        if self._pool.is_limited:
             if frame[:2] == PRODUCE:
                 self._in_work_bytes = cost
             else:  # as in Kafka, because a decoded request without records does not keep its frame
-                self._pool.give_back(cost)
+                self._pool.release(cost)
         return frame
 
-    def done(self) -> None:
-        """Return the memory of the taken frame to the pool."""
+    def release_frame(self) -> None:
+        """Return the memory of the frame from `next_frame` to the pool."""
         if self._in_work_bytes:
-            size, self._in_work_bytes = self._in_work_bytes, 0
-            self._pool.give_back(size)
+            size = self._in_work_bytes
+            self._in_work_bytes = 0
+            self._pool.release(size)
 
     def end(self) -> None:
         """Ignore further bytes. Frames in the queue stay."""
@@ -177,11 +181,13 @@ class RequestReader:
         size = self._waiting_bytes + self._in_work_bytes + self._reserved
         self._waiting_bytes = self._in_work_bytes = self._reserved = self._filled = 0
         self._frame, self._rest, self.has_more = None, b"", False
-        if self._pool.limited:
-            self._pool.give_back(size)
+        if self._pool.is_limited:
+            self._pool.release(size)
 
     def _split(self, data: bytes | memoryview) -> None:
-        pool, limited, max_bytes = self._pool, self._pool.limited, self.max_bytes
+        pool = self._pool
+        limited = self._pool.is_limited
+        max_bytes = self.max_bytes
         count = len(data)
         position = 0
         for _ in range(FRAMES_AT_ONCE):
@@ -192,7 +198,7 @@ class RequestReader:
             if not 0 < size <= max_bytes:  # an empty frame has no header; Kafka closes the connection too
                 raise MalformedRequest(f"a request of {size} bytes, socket.request.max.bytes allows 1 to {max_bytes}")
             cost = size + FRAME_OVERHEAD
-            if limited and not pool.take(cost):
+            if limited and not pool.try_allocate(cost):
                 break
             end = begin + size
             if end > count:

@@ -36,18 +36,19 @@ class ResponseStream:
         """
         filled = 0
         while filled < len(buffer):
-            left = len(self._piece) - self._position
-            if not left:
+            bytes_left = len(self._piece) - self._position
+            if not bytes_left:
                 following = next(self._pieces, None)
                 if following is None:
                     break
-                self._piece, self._position = following, 0
+                self._piece = following
+                self._position = 0
                 continue
             room = buffer[filled:]
             if isinstance(self._piece, FileSlice):
                 count = _read(self._piece, room, self._position)
             else:
-                count = min(left, len(room))
+                count = min(bytes_left, len(room))
                 room[:count] = memoryview(self._piece)[self._position : self._position + count]
             self._position += count
             filled += count

@@ -48,7 +48,8 @@ class ResponseWriter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: list[memoryview]) -> None:
         """`buffers` holds at most one spare buffer of BUFFER_BYTES, which all connections of the loop share."""
-        self._loop, self._buffers = loop, buffers
+        self._loop = loop
+        self._buffers = buffers
         self.held: list[bytes] = []
         self._is_paused = False  # the transport holds more than WRITE_BUFFER_BYTES
         self._muted: asyncio.TimerHandle | None = None  # while the client is throttled
@@ -146,7 +147,8 @@ class ResponseWriter:
         """
         self.write_held()
         self._streamed_bytes = sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice))
-        stream, turn = ResponseStream(pieces), TimeSlice()
+        stream = ResponseStream(pieces)
+        turn = TimeSlice()
         while self.transport is not None:
             if turn.is_over:
                 await turn.next()

@@ -59,24 +59,27 @@ class SaslGate:
 
     def __init__(
         self,
-        settings: Callable[[], SaslSettings],
+        current_settings: Callable[[], SaslSettings],
         credentials: CredentialStore,
         serve: Dispatch,
-        authenticated: Callable[[str], None],
+        on_authenticated: Callable[[str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """
         Args:
-            settings: Returns the listener's current settings; called once per exchange.
+            current_settings: Returns the listener's current settings; called once per exchange.
             credentials: Verifies users and tokens.
             serve: Dispatch of accepted requests.
-            authenticated: Called with the principal after each successful exchange.
+            on_authenticated: Called with the principal after each successful exchange.
             clock: Monotonic seconds.
         """
-        self._settings, self._credentials, self._serve = settings, credentials, serve
-        self._authenticated, self._clock = authenticated, clock
+        self._current_settings = current_settings
+        self._credentials = credentials
+        self._serve = serve
+        self._on_authenticated = on_authenticated
+        self._clock = clock
         self._state = GateState.AUTHENTICATING
-        self._exchange: SaslExchange | None = SaslExchange(settings(), credentials)  # while one is in progress
+        self._exchange: SaslExchange | None = SaslExchange(current_settings(), credentials)  # while one is in progress
         self._has_bare_tokens = False  # SaslHandshake v0: the mechanism's messages come as frames without a header
         self._session: Session | None = None
         self._session_end_s = 0.0
@@ -85,7 +88,7 @@ class SaslGate:
     @property
     def max_request_bytes(self) -> int:
         """Largest request before the peer has authenticated."""
-        return self._settings().max_receive_bytes
+        return self._current_settings().max_receive_bytes
 
     def __call__(self, frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
         if self._state is GateState.OPEN:
@@ -94,18 +97,18 @@ class SaslGate:
 
     async def _handle(self, frame: Frame, connection: ConnectionInfo) -> ResponsePieces:
         if self._exchange is None:
-            if not self._starts_reauthentication(frame):
+            if not self._try_begin_reauthentication(frame):
                 if self._clock() >= self._session_end_s:
                     raise ConnectionClosed("its session has expired without re-authentication", logging.INFO)
                 served = self._serve(frame, connection)
                 del frame  # as without a gate: the frame need not stay in memory while it is handled
                 return await response_of(served)
             self._state = next_state(TRANSITIONS, self._state, GateState.REAUTHENTICATING)
-            self._exchange = SaslExchange(self._settings(), self._credentials, self._session)
+            self._exchange = SaslExchange(self._current_settings(), self._credentials, self._session)
             self._has_bare_tokens = False
         return await self._authenticate(self._exchange, frame, connection)
 
-    def _starts_reauthentication(self, frame: Frame) -> bool:
+    def _try_begin_reauthentication(self, frame: Frame) -> bool:
         """True for a SaslHandshake, unless the previous re-authentication started too recently."""
         if frame[:2] != _SASL_HANDSHAKE:
             return False
@@ -127,7 +130,7 @@ class SaslGate:
             pieces = await self._handle_sasl_request(exchange, frame, connection)
         if exchange.failure is not None:
             # The response is delayed, to slow down clients that guess passwords.
-            await asyncio.sleep(self._settings().failed_delay_ms / 1000)
+            await asyncio.sleep(self._current_settings().failed_delay_ms / 1000)
             raise ConnectionClosed(f"not authenticated: {exchange.failure}", logging.WARNING, pieces)
         if exchange.session is not None:
             self._start_session(exchange.session)
@@ -148,17 +151,19 @@ class SaslGate:
         return pieces
 
     def _start_session(self, session: Session) -> None:
-        self._exchange, self._session, self._has_bare_tokens = None, session, False
+        self._exchange = None
+        self._session = session
+        self._has_bare_tokens = False
         if session.lifetime_ms is None:
             self._state = next_state(TRANSITIONS, self._state, GateState.OPEN)
         else:
             self._state = next_state(TRANSITIONS, self._state, GateState.IN_SESSION)
             self._session_end_s = self._clock() + session.lifetime_ms / 1000
-        self._authenticated(session.principal)
+        self._on_authenticated(session.principal)
 
 
 NewSaslGate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
-"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `authenticated`."""
+"""Makes the gate of a new connection from the dispatch of accepted requests and the callback `on_authenticated`."""
 
 
 def _expected_request(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:

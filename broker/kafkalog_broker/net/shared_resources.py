@@ -28,7 +28,9 @@ class SharedResources:
             queued_max_request_bytes: Limit of the `MemoryPool`.
             closed_lines: Log of connections that the broker closes.
         """
-        self.dispatch, self.quotas, self.closed_lines = dispatch, quotas, closed_lines
+        self.dispatch = dispatch
+        self.quotas = quotas
+        self.closed_lines = closed_lines
         self.loop = loop = asyncio.get_running_loop()
         self.fair_queue = fair_queue()
         self.memory = MemoryPool(queued_max_request_bytes)

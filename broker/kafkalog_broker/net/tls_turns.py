@@ -9,7 +9,7 @@ from time import perf_counter
 
 from kafkalog_broker.net.loop_watch import LoopWatch
 
-HANDSHAKES_S = 0.002
+HANDSHAKE_SLICE_S = 0.002
 """Time for handshake steps in one iteration of the event loop; one step always runs. A step with an RSA key takes about
 a millisecond. Requests of other connections run between iterations."""
 
@@ -35,7 +35,9 @@ class TlsTurns:
             watch: Records how long handshakes held the loop.
             clock: Monotonic seconds.
         """
-        self._loop, self._watch, self._clock = loop, watch, clock
+        self._loop = loop
+        self._watch = watch
+        self._clock = clock
         self.done = self.failed = 0
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         self._waiting: deque[Callable[[], None]] = deque()
@@ -48,7 +50,7 @@ class TlsTurns:
 
     def _run_steps(self) -> None:
         began = now = self._clock()
-        while self._waiting and now < began + HANDSHAKES_S:
+        while self._waiting and now < began + HANDSHAKE_SLICE_S:
             self._waiting.popleft()()
             now = self._clock()
         self._watch.note_task("TLS handshakes", now - began)

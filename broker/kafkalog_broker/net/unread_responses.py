@@ -12,9 +12,11 @@ from operator import itemgetter
 
 from kafkalog_broker.net.open_connection import OpenConnection
 
-UNREAD_BYTES = 32 << 20  # limit on the bytes of unread responses of all connections together
+MAX_UNREAD_BYTES = 32 << 20  # limit on the bytes of unread responses of all connections together
 
-CHECK_S = 1.0  # while the limit is exceeded, peers that have read nothing for this long are disconnected
+PROGRESS_CHECK_INTERVAL_S = (
+    1.0  # while the limit is exceeded, peers that have read nothing for this long are disconnected
+)
 
 
 class UnreadResponses:
@@ -29,8 +31,8 @@ class UnreadResponses:
     def add(self, connection: OpenConnection) -> None:
         """Watch a connection that cannot write until its peer reads."""
         self._hold(connection, connection.unread_bytes)
-        if self._check is None and (self._total > UNREAD_BYTES or connection.leases):
-            self._check = self._loop.call_later(CHECK_S, self.close_idle_readers)
+        if self._check is None and (self._total > MAX_UNREAD_BYTES or connection.leases):
+            self._check = self._loop.call_later(PROGRESS_CHECK_INTERVAL_S, self.close_idle_readers)
 
     def discard(self, connection: OpenConnection) -> None:
         """Stop watching a connection: its peer has read, or it has ended. A no-op if it is not watched."""
@@ -47,17 +49,17 @@ class UnreadResponses:
                 idle.append((held, connection))
             self._hold(connection, held)
         for held, connection in sorted(idle, key=itemgetter(0), reverse=True):
-            if self._total > UNREAD_BYTES:
-                why = f"all connections together hold more than {UNREAD_BYTES}"
+            if self._total > MAX_UNREAD_BYTES:
+                reason = f"all connections together hold more than {MAX_UNREAD_BYTES}"
             elif any(lease.is_wanted for lease in connection.leases):
-                why = "other reads of remote storage wait for their memory"
+                reason = "other reads of remote storage wait for their memory"
             else:
                 continue
             self.discard(connection)
-            connection.abort_with(f"its peer has not read a byte for a second, {held} bytes wait for it, and {why}")
+            connection.abort_with(f"its peer has not read a byte for a second, {held} bytes wait for it, and {reason}")
             connection.release_leases()
-        if self._total > UNREAD_BYTES or any(connection.leases for connection in self._held):
-            self._check = self._loop.call_later(CHECK_S, self.close_idle_readers)
+        if self._total > MAX_UNREAD_BYTES or any(connection.leases for connection in self._held):
+            self._check = self._loop.call_later(PROGRESS_CHECK_INTERVAL_S, self.close_idle_readers)
 
     def stop(self) -> None:
         if self._check is not None:

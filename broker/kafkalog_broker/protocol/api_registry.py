@@ -16,7 +16,7 @@ awaitable. `kafkalog_broker.api.load_all` sets a default for most APIs without o
 it returns None, the connection is closed and one line is logged, as after any other exception.
 
 A handler is not cancelled when its client disconnects, so it can finish what it has begun. A long wait should check
-`request.connection.closed` or register with `on_close`.
+`request.connection.is_closed` or register with `on_close`.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def encode_client_request(request: Any, client_id: str) -> bytes:
 
 def request_body(api_key: int, version: int, **fields: Any) -> bytes:
     """Return the body of a request. As in `responses.entity`, fields that the version lacks are ignored."""
-    kind = request_class(api_key, version)
-    return b"".join(writer(kind)(entity(kind, **fields), bytearray()))
+    struct_class = request_class(api_key, version)
+    return b"".join(writer(struct_class)(entity(struct_class, **fields), bytearray()))
 
 
 def decode_response(api_key: int, version: int, frame: bytes) -> Any:

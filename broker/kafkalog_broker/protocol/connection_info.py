@@ -95,7 +95,7 @@ class ConnectionInfo:
     principal: str = ANONYMOUS
     sasl: SaslConversation | None = None
     decisions: PrincipalDecisions | None = None
-    closed: bool = False
+    is_closed: bool = False
     mute: Callable[[float], None] = _do_nothing
     hold: Callable[[MemoryLease], None] = _release
     _on_close: list[Callable[[], None]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class ConnectionInfo:
         Returns:
             A function that withdraws the callback.
         """
-        if self.closed:
+        if self.is_closed:
             callback()
             return _do_nothing
         self._on_close.append(callback)
@@ -123,9 +123,10 @@ class ConnectionInfo:
         Returns:
             The callbacks of `on_close`, which the caller must call.
         """
-        self.closed = True
+        self.is_closed = True
         self.mute = _do_nothing
-        callbacks, self._on_close = self._on_close, []
+        callbacks = self._on_close
+        self._on_close = []
         return callbacks
 
     def __str__(self) -> str:

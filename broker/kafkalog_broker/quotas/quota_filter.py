@@ -44,8 +44,8 @@ def matching_entities(quotas: Quotas, components: Iterable[FilterComponent], *, 
         has_names = all(kind in named and named[kind] == name for kind, name in wanted.names.items())
         return has_names and wanted.any_name <= named.keys()
 
-    found = (entity for entity in quotas if matches(entity.named()))
-    return sorted(found, key=lambda entity: [(name is None, name or "") for name in entity])
+    matching = (entity for entity in quotas if matches(entity.named()))
+    return sorted(matching, key=lambda entity: [(name is None, name or "") for name in entity])
 
 
 @dataclass(frozen=True, slots=True)

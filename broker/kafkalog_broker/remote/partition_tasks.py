@@ -16,16 +16,17 @@ MAX_THREADS = 64
 
 
 class PartitionTasks:
-    """Runs `work` on partitions, on at most `limit()` partitions at a time. Used from the event loop.
+    """Runs `work` on partitions, on at most `current_limit()` partitions at a time. Used from the event loop.
 
     Attributes:
         threads: Executor for the blocking calls of the work.
     """
 
     def __init__(
-        self, work: Callable[[RemotePartition], Awaitable[None]], limit: Callable[[], int], thread_names: str
+        self, work: Callable[[RemotePartition], Awaitable[None]], current_limit: Callable[[], int], thread_names: str
     ) -> None:
-        self._work, self._limit = work, limit
+        self._work = work
+        self._current_limit = current_limit
         self._waiting: dict[RemotePartition, None] = {}
         self._running: dict[RemotePartition, asyncio.Task[None]] = {}
         self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=thread_names)
@@ -37,7 +38,7 @@ class PartitionTasks:
             self._waiting[partition] = None
         self._begin()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when no work is running."""
         while self._running:
             await asyncio.wait(list(self._running.values()))
@@ -60,7 +61,7 @@ class PartitionTasks:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self) -> None:
-        while self._waiting and not self._is_stopped and len(self._running) < self._limit():
+        while self._waiting and not self._is_stopped and len(self._running) < self._current_limit():
             partition = next(iter(self._waiting))
             del self._waiting[partition]
             self._running[partition] = asyncio.create_task(self._run(partition))

@@ -39,7 +39,7 @@ from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
-STOP_S = 2.0
+STOP_TIMEOUT_S = 2.0
 """Seconds for which a stop waits for copies and deletions, before the logs are closed."""
 THREAD_NAMES = "kafkalog-remote-"
 """Prefix of the names of all threads that wait for remote storage."""
@@ -78,8 +78,13 @@ class RemoteLogManager:
             deleted: IDs of topics whose deletion a crash interrupted.
             jitter: Source of the random part of pauses after failures.
         """
-        self._config, self._storage, self.metadata = config, storage, metadata
-        self._logs, self._topics, self._clock, self._call = logs, topics, clock, call
+        self._config = config
+        self._storage = storage
+        self.metadata = metadata
+        self._logs = logs
+        self._topics = topics
+        self._clock = clock
+        self._call = call
         self._stay_above = stay_above
         self._deleted = deleted
         self.partitions: dict[tuple[UUID, int], RemotePartition] = {}
@@ -90,7 +95,7 @@ class RemoteLogManager:
         self._copier = SegmentCopier(
             services,
             after_copy=self._expirer.add,  # the expirer deletes the objects of a failed copy
-            jitter=jitter or random.Random(),
+            random_source=jitter or random.Random(),
         )
 
     async def start(self, topic: Topic, settle: Callable[[], None] = lambda: None) -> None:
@@ -140,9 +145,9 @@ class RemoteLogManager:
         if log is None:
             return
         try:
-            why = self.metadata.why_unknown(log.identity)
-            if why is not None:
-                raise KafkalogError(why)
+            reason = self.metadata.unreadable_reason(log.identity)
+            if reason is not None:
+                raise KafkalogError(reason)
             remote = self.metadata.partitions.get((topic.id, number))
             if remote is not None:
                 restore_lineage(log, remote, self._storage)
@@ -181,16 +186,16 @@ class RemoteLogManager:
         self.reads.begin_stop()
 
     async def stop(self) -> None:
-        """Wait until no segment is copied or deleted any more, at most a little longer than STOP_S."""
+        """Wait until no segment is copied or deleted any more, at most a little longer than STOP_TIMEOUT_S."""
         self.begin_stop()
-        until = asyncio.get_running_loop().time() + STOP_S
+        until = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
         await asyncio.gather(self._copier.tasks.stop(until), self._expirer.tasks.stop(until))
         self.reads.stop()
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return when no segment is being copied or deleted."""
-        await self._copier.tasks.idle()
-        await self._expirer.tasks.idle()
+        await self._copier.tasks.wait_until_idle()
+        await self._expirer.tasks.wait_until_idle()
 
     def _attach(self, log: Log) -> RemotePartition:
         """Connect a log with its remote segments, and correct its log start offset.
@@ -202,7 +207,7 @@ class RemoteLogManager:
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
             return partition
-        remote = self.metadata.of(log.identity)
+        remote = self.metadata.cache_of(log.identity)
         lineage = log.epochs.entries
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
@@ -265,7 +270,7 @@ class RemoteLogManager:
             if partition is not None:
                 self._expirer.add(partition)
 
-    async def topic_deleted(self, topic: Topic) -> None:
+    async def delete_topic_segments(self, topic: Topic) -> None:
         """Delete the remote segments of a topic that was deleted from the registry. Raises BrokerError."""
         partitions = [TopicIdPartition(topic.name, topic.id, number) for number in range(topic.partitions)]
         await self.metadata.mark_deleted(partitions, PartitionDeleteState.DELETE_PARTITION_MARKED)

@@ -95,7 +95,9 @@ class RemoteLogMetadataCache:
         if isinstance(event, PartitionDeletion):
             self.is_deleted = True
             if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
-                self._segments, self._epochs, self.finished_bytes = {}, {}, 0
+                self._segments = {}
+                self._epochs = {}
+                self.finished_bytes = 0
             return
         if isinstance(event, SegmentEvent):
             event = SegmentEvent(replace(event.segment, partition=self.partition), event.state)

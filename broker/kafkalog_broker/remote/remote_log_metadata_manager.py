@@ -81,7 +81,8 @@ class RemoteLogMetadataManager:
         """
         self._count = topic.partitions
         for number in range(topic.partitions):
-            name, skipped = f"{REMOTE_LOG_METADATA_TOPIC}-{number}", 0
+            name = f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
+            skipped = 0
             first: KafkalogError | None = None
             try:
                 for value in record_values(self._log_of(REMOTE_LOG_METADATA_TOPIC, number).chunks(_READ_BYTES)):
@@ -90,26 +91,27 @@ class RemoteLogMetadataManager:
                         _check_name(event, name_of)
                         self._apply(event)
                     except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-                        first, skipped = first or error, skipped + 1
+                        first = first or error
+                        skipped = skipped + 1
             except (KafkalogError, OSError) as error:
                 self.unreadable[number] = printable(str(error))
                 _log.error("%s cannot be read, so the remote segments of its partitions are unknown: %s", name, error)
             if skipped:
                 _log.warning("%s: skipped %d records that are not valid events; the first: %s", name, skipped, first)
 
-    def why_unknown(self, partition: TopicIdPartition) -> str | None:
+    def unreadable_reason(self, partition: TopicIdPartition) -> str | None:
         """Return why the remote segments of a partition are unknown, or None if they are known."""
         number = metadata_partition(partition, self._count)
-        why = self.unreadable.get(number)
-        return None if why is None else f"{REMOTE_LOG_METADATA_TOPIC}-{number} cannot be read: {why}"
+        reason = self.unreadable.get(number)
+        return None if reason is None else f"{REMOTE_LOG_METADATA_TOPIC}-{number} cannot be read: {reason}"
 
     def _apply(self, event: RemoteLogEvent) -> None:
         partition = _partition_of(event)
-        self.of(partition).apply(event)
+        self.cache_of(partition).apply(event)
         if isinstance(event, PartitionDeletion) and event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
             del self.partitions[partition.topic_id, partition.partition]
 
-    def of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
+    def cache_of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Return the remote segments of a partition; a partition without events has none."""
         key = (partition.topic_id, partition.partition)
         return self.partitions.setdefault(key, RemoteLogMetadataCache(partition))

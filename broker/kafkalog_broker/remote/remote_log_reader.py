@@ -239,7 +239,7 @@ class RemoteLogReader:
             indexed = RemoteSegmentFile(self._storage, segment)
             search = collect_aborted(indexed.aborted(), offset, up_to)
             found += search.transactions
-            is_complete = search.complete
+            is_complete = search.is_complete
             if is_complete:
                 break
             may_be_incomplete = may_be_incomplete or not indexed.has_whole_transaction_index

@@ -44,6 +44,7 @@ class RemotePartition:
         log: None once the topic is deleted.
         copying: IDs of the segments that are being copied.
         failures: Number of failed copies since the last successful one.
+        copies_are_cancelled: True once the store returned too large custom metadata; never reset.
         next_try_ms: Earliest time of the next copy after a failure, by the monotonic clock.
         copy_lag: Segments that are to be copied.
         delete_lag: Segments that are to be deleted.
@@ -54,6 +55,7 @@ class RemotePartition:
     log: Log | None = None
     copying: set[UUID] = field(default_factory=set)
     failures: int = 0
+    copies_are_cancelled: bool = False
     next_try_ms: int = 0
     copy_lag: Lag = NO_LAG
     delete_lag: Lag = NO_LAG

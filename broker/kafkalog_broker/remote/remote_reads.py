@@ -37,8 +37,10 @@ class RemoteReads:
     """
 
     def __init__(self, services: RemoteServices) -> None:
-        self._config, self._metadata = services.config, services.metadata
-        self._call, self._counts = services.call, services.counts
+        self._config = services.config
+        self._metadata = services.metadata
+        self._call = services.call
+        self._counts = services.counts
         config = services.config
         initial = config()
         self._quota = RemoteQuota(
@@ -86,7 +88,7 @@ class RemoteReads:
         """
         if self._quota.wait_ms():
             return None
-        remote = self._metadata.of(log.identity)
+        remote = self._metadata.cache_of(log.identity)
         self._counts.fetch_requests += 1
         read = partial(
             self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed
@@ -94,15 +96,15 @@ class RemoteReads:
         wait_ms = self._config().remote_fetch_max_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                lease = await self.memory.take(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
-            found = await self._run_in_thread(read, wait_ms, log, lease)
+                lease = await self.memory.acquire(2 * max(min(max_bytes, MAX_BYTES), SCAN_READ))
+            result = await self._run_in_thread(read, wait_ms, log, lease)
         except TimeoutError:
             return None
-        lease.resize(len(found.records))
+        lease.resize(len(result.records))
         hold(lease)
-        self._quota.record(found.fetched_bytes)
-        self._counts.fetch_bytes += len(found.records)
-        return found
+        self._quota.record(result.fetched_bytes)
+        self._counts.fetch_bytes += len(result.records)
+        return result
 
     async def offset_for_timestamp(self, log: Log, timestamp: int, timeout_ms: int = 0) -> TimestampAndOffset | None:
         """Find an offset by timestamp as `RemoteLogReader.offset_for_timestamp` does, in a thread.

@@ -41,8 +41,10 @@ class SegmentExpirer:
         Args:
             forget: Called when the last segment of a deleted topic's partition is gone.
         """
-        self._storage, self._metadata = services.storage, services.metadata
-        self._clock, self._counts = services.clock, services.counts
+        self._storage = services.storage
+        self._metadata = services.metadata
+        self._clock = services.clock
+        self._counts = services.counts
         self._forget = forget
         config = services.config
         self.tasks = PartitionTasks(
@@ -60,7 +62,7 @@ class SegmentExpirer:
 
     async def _expire(self, partition: RemotePartition) -> None:
         remote, log = partition.remote, partition.log
-        if self._metadata.why_unknown(remote.partition) is not None:
+        if self._metadata.unreadable_reason(remote.partition) is not None:
             return  # the event that finished a seemingly unfinished copy may be in the unreadable partition
         try:
             await self._delete(partition, self._unfinished(partition))

@@ -81,7 +81,7 @@ def settle_location(
     if segments and (moved or not storage.is_marked):
         step = -(-len(segments) // _SAMPLE_SIZE)
         try:
-            found = any(map(storage.holds, segments[::step]))
+            has_segment = any(map(storage.holds, segments[::step]))
         except RemoteStorageError as error:
             if is_local(options.root):
                 raise
@@ -92,7 +92,7 @@ def settle_location(
                 _shown(options), REMOTE_STORAGE_FILE, _shown(recorded), len(segments), error,
             )  # fmt: skip
             return
-        if not found:
+        if not has_segment:
             raise _missing_segments(options, recorded if moved else None, len(segments))
     try:
         storage.mark()

@@ -73,9 +73,9 @@ class _Batch(NamedTuple):
 
     def apply_to(self, state: TransactionState) -> None:
         if self.marker is None:
-            state.data_batch(self.header)
+            state.add_data_batch(self.header)
         else:
-            state.marker(self.header, self.marker)
+            state.add_marker(self.header, self.marker)
 
 
 class _SegmentMarkers:

@@ -12,7 +12,8 @@ class Lease:
     __slots__ = ("_budget", "size")
 
     def __init__(self, budget: ByteBudget, size: int) -> None:
-        self._budget, self.size = budget, size
+        self._budget = budget
+        self.size = size
 
     @property
     def is_wanted(self) -> bool:
@@ -31,7 +32,7 @@ class Lease:
 
 
 class ByteBudget:
-    """Budget of at most `limit` bytes in leases, which are granted in the order of the calls of `take`.
+    """Budget of at most `limit` bytes in leases, which are granted in the order of the calls of `acquire`.
 
     A lease larger than `limit` is granted when no other is held. Not thread-safe; call from the event loop.
     """
@@ -45,7 +46,7 @@ class ByteBudget:
     def has_waiting(self) -> bool:
         return any(not lease.done() for _, lease in self._waiting)
 
-    async def take(self, size: int) -> Lease:
+    async def acquire(self, size: int) -> Lease:
         """Wait until `size` bytes are available and return a lease for them."""
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, future))

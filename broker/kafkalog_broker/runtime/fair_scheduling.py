@@ -34,12 +34,14 @@ SHORT_TURN_S = 0.001  # turn while other requests wait to begin, because those a
 SLICE_S = 0.0005
 """Time that a connection may use before it has to queue: about ten small requests."""
 
-FIRST_S = SLICE_S / 2
+FIRST_SLICE_S = SLICE_S / 2
 """Time that a request may use before it has to queue. With earlier requests of its connection it adds up to a slice."""
 
 SLICES = 8  # slices granted to waiting connections in one iteration
 
-STALE_S = 0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
+ROUND_TIMEOUT_S = (
+    0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
+)
 
 
 class TimeSlice:
@@ -48,7 +50,7 @@ class TimeSlice:
     __slots__ = ("_end",)
 
     def __init__(self) -> None:
-        self._end = perf_counter() + FIRST_S
+        self._end = perf_counter() + FIRST_SLICE_S
 
     @property
     def is_over(self) -> bool:
@@ -73,8 +75,8 @@ class TimeSlice:
 
 def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
     """Divide the items into lists of `count`; the last one may be shorter."""
-    left = iter(items)
-    while part := list(islice(left, count)):
+    iterator = iter(items)
+    while part := list(islice(iterator, count)):
         yield part
 
 
@@ -146,7 +148,7 @@ class FairQueue:
         if self._is_scheduled:
             return None
         end = self.round_end
-        if end is None or now >= end + STALE_S:
+        if end is None or now >= end + ROUND_TIMEOUT_S:
             self.round_end = now + SLICES * SLICE_S
         elif now >= end:
             return None

@@ -48,12 +48,12 @@ class Lifecycle:
         """Change the state. Raises RuntimeError for a transition that is not in TRANSITIONS."""
         self.state = next_state(TRANSITIONS, self.state, state)
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """Request that the broker stops, and record the reason."""
-        self.failure = why
+        self.failure = reason
         self.failed.set()
 
-    def not_ready(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why the broker is not ready, or None if all requests are served, including those to coordinators."""
         if self.failed.is_set():
             return self.failure or "all log directories have failed"

@@ -30,7 +30,9 @@ class LogRate:
             clock: Monotonic seconds.
         """
         self._logger = logger
-        self._burst_lines, self._lines_per_s, self._clock = burst_lines, lines_per_s, clock
+        self._burst_lines = burst_lines
+        self._lines_per_s = lines_per_s
+        self._clock = clock
         self._tokens: float = burst_lines
         self._refilled_at = clock()
         self._suppressed = 0
@@ -51,6 +53,7 @@ class LogRate:
 
     def report_suppressed(self) -> None:
         """Log how many lines were suppressed since the last report, if any."""
-        count, self._suppressed = self._suppressed, 0
+        count = self._suppressed
+        self._suppressed = 0
         if count:
             self._logger.warning("%d similar lines were suppressed, above %g a second", count, self._lines_per_s)

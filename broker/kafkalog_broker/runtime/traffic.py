@@ -39,13 +39,13 @@ class Traffic:
 
     def count_errors(self, api_key: int, response: Any) -> None:
         """Count the error codes in a response entity, at all levels of its arrays."""
-        left = MAX_ENTRIES
+        entities_left = MAX_ENTRIES
         unvisited = [response]
-        while unvisited and left > 0:
+        while unvisited and entities_left > 0:
             entity = unvisited.pop()
-            left -= 1
-            kind: Any = type(entity)  # Any, because mypy does not consider a class hashable
-            codes, arrays = codes_and_arrays(kind)
+            entities_left -= 1
+            entity_class: Any = type(entity)  # Any, because mypy does not consider a class hashable
+            codes, arrays = codes_and_arrays(entity_class)
             for name in codes:
                 if code := int(getattr(entity, name)):
                     self.errors[api_key, code] += 1
@@ -53,7 +53,7 @@ class Traffic:
                 value = getattr(entity, name)
                 if isinstance(value, tuple | list) and value:
                     element: Any = type(value[0])
-                    unvisited += value[:left] if _names(element) else ()
+                    unvisited += value[:entities_left] if _names(element) else ()
 
     def count_failed_request(self, api_key: int, code: int) -> None:
         """Count a request that failed as a whole."""
@@ -66,13 +66,15 @@ class Traffic:
 
 
 @cache
-def codes_and_arrays(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def codes_and_arrays(entity_class: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of a class's fields that are error codes, and of those that are arrays."""
-    codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
-    return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
+    codes = tuple(name for name in _names(entity_class) if name == "error_code" or name.endswith("_error_code"))
+    return codes, tuple(
+        name for name, annotation in entity_class.__annotations__.items() if _ARRAY.search(str(annotation))
+    )
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
+def _names(entity_class: Any) -> tuple[str, ...]:
     """Return the field names of an entity class or of a tuple that replaces one; empty for other types."""
-    return tuple(getattr(kind, "_fields", getattr(kind, "__dataclass_fields__", ())))
+    return tuple(getattr(entity_class, "_fields", getattr(entity_class, "__dataclass_fields__", ())))

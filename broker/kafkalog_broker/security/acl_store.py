@@ -57,7 +57,10 @@ class AclStore:
         self.change((), self._copies.load() or ())
 
     def save(self, acls: Collection[Acl]) -> None:
-        """Write a complete set of ACLs to disk. Call `load` first. Raises OSError if no copy was written."""
+        """Write a complete set of ACLs to disk. Raises OSError if no copy was written.
+
+        Call `load` first; without it, RuntimeError is raised.
+        """
         if self._copies is None:
             raise RuntimeError("ACLs cannot be saved: they were not loaded")
         self._copies.save(acls)

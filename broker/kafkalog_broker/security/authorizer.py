@@ -108,7 +108,9 @@ class _CachedDecisions:
     __slots__ = ("__weakref__", "_authorizer", "_cached", "_host", "_uncached", "_version", "principal")
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
-        self._authorizer, self.principal, self._host = authorizer, principal, host
+        self._authorizer = authorizer
+        self.principal = principal
+        self._host = host
         self._cached: dict[DecisionKey, bool] = {}
         self._uncached = 0
         self._version = authorizer.acls.version
@@ -117,7 +119,8 @@ class _CachedDecisions:
         authorizer, cached = self._authorizer, self._cached
         if self._version != authorizer.acls.version or self._uncached >= UNCACHED_UNTIL_CLEARED:
             cached.clear()
-            self._version, self._uncached = authorizer.acls.version, 0
+            self._version = authorizer.acls.version
+            self._uncached = 0
         key = (operation, resource, name)
         decision = cached.get(key)
         if decision is None:
@@ -139,7 +142,9 @@ class Access:
     __slots__ = ("_decisions", "_denied", "_has_logged", "_request")
 
     def __init__(self, decisions: PrincipalDecisions, request: Request, denied: LogRate) -> None:
-        self._decisions, self._request, self._denied = decisions, request, denied
+        self._decisions = decisions
+        self._request = request
+        self._denied = denied
         self._has_logged = False
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:

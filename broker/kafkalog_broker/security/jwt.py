@@ -39,9 +39,10 @@ class InvalidToken(Exception):
         key_id: ID of the signing key, if it is unknown; the keys may then be read again.
     """
 
-    def __init__(self, why: str, *, scope: str | None = None, key_id: str | None = None) -> None:
-        super().__init__(why)
-        self.scope, self.key_id = scope, key_id
+    def __init__(self, reason: str, *, scope: str | None = None, key_id: str | None = None) -> None:
+        super().__init__(reason)
+        self.scope = scope
+        self.key_id = key_id
 
 
 def check_signed_token(text: str, keys: tuple[SigningKey, ...], settings: OAuthSettings, now_ms: int) -> Token:
@@ -75,7 +76,8 @@ def check_unsecured_token(text: str, settings: OAuthSettings, now_ms: int) -> To
     if expires_ms is None:
         raise InvalidToken("it has no expiration time")
     subject = _subject(claims, settings)
-    issued_ms, skew = _time_claim(claims, "iat"), settings.clock_skew_ms
+    issued_ms = _time_claim(claims, "iat")
+    skew = settings.clock_skew_ms
     if issued_ms is not None and issued_ms > now_ms + skew:
         raise InvalidToken("it was issued in the future")
     if now_ms - skew >= expires_ms:

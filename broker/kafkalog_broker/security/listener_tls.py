@@ -45,7 +45,8 @@ class ListenerTls:
         Raises:
             ConfigError: If names differ and ssl.allow.dn.changes or ssl.allow.san.changes does not allow it.
         """
-        new, before = self.identity.chain[0], old.identity.chain[0]
+        new = self.identity.chain[0]
+        before = old.identity.chain[0]
         if new.subject != before.subject and not self.settings.allow_dn_changes:
             raise ConfigError(
                 f"the distinguished name of the new certificate is {distinguished_name(new)}, the old one has "

@@ -42,7 +42,8 @@ def _parse_user(text: str) -> NewUser:
     form = _FORM.fullmatch(text.strip())
     if form is None or form["mechanism"] not in SCRAM_MECHANISMS:
         raise ConfigError(f"--add-scram: the mechanism must be one of {', '.join(SCRAM_MECHANISMS)}", hint=_EXAMPLE)
-    fields, position = {}, 0
+    fields = {}
+    position = 0
     while position < len(form["fields"]):
         field_match = _FIELD.match(form["fields"], position)
         if field_match is None or field_match["name"] in fields:

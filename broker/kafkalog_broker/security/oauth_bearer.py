@@ -18,17 +18,20 @@ _AUTH = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.ASCII
 _ERROR_CONFIRMED = b"\x01"
 
 
-def oauth_exchange(check: Callable[[str], Token]) -> Mechanism:
-    """Run an exchange in which the client sends a token, and after a refusal a message that confirms it.
+def oauth_exchange(validate_token: Callable[[str], Token]) -> Mechanism:
+    """Run an OAUTHBEARER exchange: the client sends a token, and after a refusal a message that confirms it.
 
     Args:
-        check: Returns the accepted token for its text. Raises InvalidToken.
+        validate_token: Returns the accepted token for its text. Raises InvalidToken.
+
+    Raises:
+        SaslFailed: If the token was refused, or the client requests another authorization ID.
     """
     message = yield b""
     while True:
         first = _client_first(message)
         try:
-            token = check(first.token)
+            token = validate_token(first.token)
             break
         except InvalidToken as refusal:
             # Kafka's JSON, with its spaces.

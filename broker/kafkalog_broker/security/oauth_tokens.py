@@ -21,9 +21,9 @@ UNKNOWN_KEY_RETRY_S = 60.0
 """Time after which the same unknown key ID causes another reload of the keys, as in Kafka: tokens with invented IDs
 must not cause continuous requests."""
 
-UNKNOWN_KEYS = 1_000  # number of unknown key IDs that are remembered
+MAX_UNKNOWN_KEYS = 1_000  # limit on remembered unknown key IDs
 
-MIN_RELOAD_S = 10.0
+MIN_RELOAD_INTERVAL_S = 10.0
 """Shortest interval between two reloads because of unknown key IDs. A new key of the server is loaded after this time
 at the latest, and tokens with invented IDs cause at most six requests a minute."""
 
@@ -42,16 +42,17 @@ class TokenValidator:
             clock: Monotonic seconds.
         """
         self.settings = settings
-        self._now_ms, self._clock = now_ms, clock
+        self._now_ms = now_ms
+        self._clock = clock
         self._keys: tuple[SigningKey, ...] = ()
         self._due = clock()
         self._failures = 0
         self._unknown_key_ids: dict[str, float] = {}  # key ID -> time from which on it may cause another reload
-        self._reload_s = -MIN_RELOAD_S  # due time of the last reload that an unknown key ID caused
+        self._reload_s = -MIN_RELOAD_INTERVAL_S  # due time of the last reload that an unknown key ID caused
         self._refused = LogRate(_log)
 
-    def check(self, text: str) -> Token:
-        """Check a token. A refusal is logged, without the token.
+    def validate(self, text: str) -> Token:
+        """Return the valid token that `text` encodes. A refusal is logged, without the token.
 
         Raises:
             InvalidToken: If the token is refused.
@@ -96,9 +97,9 @@ class TokenValidator:
     def _request_reload(self, key_id: str) -> None:
         now = self._clock()
         if self._unknown_key_ids.get(key_id, now) <= now:
-            if len(self._unknown_key_ids) >= UNKNOWN_KEYS:
+            if len(self._unknown_key_ids) >= MAX_UNKNOWN_KEYS:
                 del self._unknown_key_ids[next(iter(self._unknown_key_ids))]
             self._unknown_key_ids[key_id] = now + UNKNOWN_KEY_RETRY_S
-            due = max(now, self._reload_s + MIN_RELOAD_S)
-            if not self._failures and due < self._due:
-                self._due = self._reload_s = due
+            reload_at_s = max(now, self._reload_s + MIN_RELOAD_INTERVAL_S)
+            if not self._failures and reload_at_s < self._due:
+                self._due = self._reload_s = reload_at_s

@@ -16,10 +16,13 @@ _TOKENS = 3
 
 
 def plain_exchange(users: Mapping[str, str]) -> Mechanism:
-    """Run an exchange in which the client sends one message.
+    """Run a PLAIN exchange, in which the client sends one message.
 
     Args:
         users: Passwords by user name.
+
+    Raises:
+        SaslFailed: If the message is malformed, or the user or password is wrong.
     """
     tokens = (yield b"").decode(errors="replace").split("\0", _TOKENS)
     if len(tokens) != _TOKENS:

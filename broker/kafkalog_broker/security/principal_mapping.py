@@ -74,13 +74,14 @@ class Rule:
 def parse_rules(text: str) -> tuple[Rule, ...]:
     """Parse `RULE:pattern/replacement/[LU]` and DEFAULT, separated by commas. Raises ConfigError."""
     rules: list[Rule] = []
-    position, text = 0, text.strip()
+    position = 0
+    text = text.strip()
     while position < len(text):
         match = _RULE.match(text, position)
         rest = text[match.end() if match else position :].lstrip()
         if match is None or (rest and not rest.startswith(",")):
-            why = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
-            raise invalid_value(RULES, text, why)
+            reason = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
+            raise invalid_value(RULES, text, reason)
         rules.append(_parse_rule(match, text))
         position = len(text) - len(rest.removeprefix(",").lstrip())
     return tuple(rules)
@@ -111,8 +112,8 @@ def _parse_rule(match: re.Match[str], text: str) -> Rule:
     try:
         pattern = _compile(match["pattern"])
     except ValueError as error:
-        why = f"{match['pattern'][:200]} is not a supported regular expression (RE2): {error}"
-        raise invalid_value(RULES, text, why) from None
+        reason = f"{match['pattern'][:200]} is not a supported regular expression (RE2): {error}"
+        raise invalid_value(RULES, text, reason) from None
     return Rule(pattern, match["replacement"], match["case"])
 
 
@@ -142,7 +143,8 @@ def _expand(replacement: str, match: Any) -> str:
     def group(reference: re.Match[str]) -> str:
         if reference["escaped"] is not None:
             return str(reference["escaped"])
-        digits, groups = reference["number"], match.re.groups
+        digits = reference["number"]
+        groups = match.re.groups
         used = len(digits)
         while used > 1 and int(digits[:used]) > groups:
             used -= 1

@@ -54,13 +54,13 @@ class CredentialStore:
     """Look-ups with which the mechanisms verify credentials.
 
     Attributes:
-        find_scram: Returns the stored credential for a mechanism and a user name, or None.
-        check_token: Returns an accepted OAUTHBEARER token for its text. Raises InvalidToken.
+        find_scram_credential: Returns the stored credential for a mechanism and a user name, or None.
+        validate_token: Returns an accepted OAUTHBEARER token for its text. Raises InvalidToken.
         now_ms: Returns ms since 1970, for the expiry of tokens.
     """
 
-    find_scram: Callable[[str, str], Credential | None]
-    check_token: Callable[[str], Token]
+    find_scram_credential: Callable[[str, str], Credential | None]
+    validate_token: Callable[[str], Token]
     now_ms: Callable[[], int]
 
 
@@ -93,7 +93,9 @@ class SaslExchange:
             credentials: Stored credentials of clients.
             renewed: Session that a re-authentication renews (KIP-368); None for the first authentication.
         """
-        self._settings, self._credentials, self._renewed = settings, credentials, renewed
+        self._settings = settings
+        self._credentials = credentials
+        self._renewed = renewed
         self.mechanisms = settings.mechanisms
         self.state = SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
         self.session: Session | None = None
@@ -106,10 +108,10 @@ class SaslExchange:
         """API keys of which one has to come next."""
         return EXPECTED_APIS[self.state]
 
-    def fail(self, why: str) -> None:
+    def fail(self, reason: str) -> None:
         """End the exchange. `why` is for the log."""
         self._enter(SaslState.FAILED)
-        self.failure = why
+        self.failure = reason
 
     def record_api_versions(self) -> None:
         """Record that ApiVersions was answered. The client may not repeat it."""
@@ -129,9 +131,9 @@ class SaslExchange:
         if mechanism == PLAIN:
             self._server = plain_exchange(self._settings.plain_users)
         elif mechanism == OAUTHBEARER:
-            self._server = oauth_exchange(self._credentials.check_token)
+            self._server = oauth_exchange(self._credentials.validate_token)
         else:
-            self._server = scram_exchange(mechanism, partial(self._credentials.find_scram, mechanism))
+            self._server = scram_exchange(mechanism, partial(self._credentials.find_scram_credential, mechanism))
         next(self._server)
         return True
 
@@ -141,7 +143,9 @@ class SaslExchange:
         Raises:
             SaslFailed: If the exchange has failed. Its `client_message` is set.
         """
-        server, self._server, renewed = self._server, None, self._renewed
+        server = self._server
+        self._server = None
+        renewed = self._renewed
         assert server is not None
         try:
             if renewed is not None and self._mechanism != renewed.mechanism:
@@ -167,7 +171,8 @@ class SaslExchange:
         return response
 
     def _complete(self, authenticated: Authenticated) -> bytes:
-        principal, renewed = f"User:{authenticated.user}", self._renewed
+        principal = f"User:{authenticated.user}"
+        renewed = self._renewed
         if renewed is not None and principal != renewed.principal:
             before, after = (text.replace(":", ".", 1) for text in (renewed.principal, principal))
             raise SaslFailed(

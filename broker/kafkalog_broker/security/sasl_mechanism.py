@@ -20,8 +20,8 @@ class SaslFailed(AuthenticationFailed):
         client_message: Text for the client; None for a generic one, which does not disclose whether the user exists.
     """
 
-    def __init__(self, client_message: str | None, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, client_message: str | None, reason: str) -> None:
+        super().__init__(reason)
         self.client_message = client_message
 
 

@@ -37,7 +37,7 @@ class ScramUsers:
         self.copies = StateCopies(FILE, directories, _encode, _decode)
         self.users: Users = {mechanism: {} for mechanism in SCRAM_MECHANISMS}
 
-    def find(self, mechanism: str, name: str) -> Credential | None:
+    def find_credential(self, mechanism: str, name: str) -> Credential | None:
         """Return the stored credential of a user, or None."""
         return self.users[mechanism].get(name)
 

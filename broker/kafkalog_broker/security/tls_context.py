@@ -38,8 +38,8 @@ def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
     # No session is resumed, so that each connection presents a certificate that has not expired and is trusted now.
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
-    own = load_identity(settings.keystore)
-    _load_key(context, own)
+    identity = load_identity(settings.keystore)
+    _load_key(context, identity)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     if settings.truststore is not None:
         trusted = load_authorities(settings.truststore)
@@ -50,26 +50,27 @@ def tls_context(settings: TlsSettings) -> tuple[ssl.SSLContext, Identity]:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     elif settings.client_auth != "none":
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)  # as in Java: the authorities that the machine trusts
-    return context, own
+    return context, identity
 
 
-def _load_key(context: ssl.SSLContext, own: Identity) -> None:
+def _load_key(context: ssl.SSLContext, identity: Identity) -> None:
     """Load the key by way of an encrypted temporary file, because Python loads keys from files only."""
     password = secrets.token_bytes(32).hex().encode()
     try:
-        key = own.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
+        key = identity.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password))
         with tempfile.NamedTemporaryFile(prefix="kafkalog-tls-") as file:
-            file.write(key + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in own.chain))
+            file.write(key + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in identity.chain))
             file.flush()
             context.load_cert_chain(file.name, password=password)
     except (ssl.SSLError, ValueError, TypeError) as error:
         reason = getattr(error, "reason", None) or ""
-        why = str(error)
+        explanation = str(error)
         if reason in _WEAKNESSES:
             level = context.security_level
-            why = f"{_WEAKNESSES[reason]}, which OpenSSL refuses at security level {level} ({reason})"
+            explanation = f"{_WEAKNESSES[reason]}, which OpenSSL refuses at security level {level} ({reason})"
         raise ConfigError(
-            f"the certificate of the keystore ({distinguished_name(own.chain[0])}) cannot be used for TLS: {why}",
+            f"the certificate of the keystore ({distinguished_name(identity.chain[0])}) "
+            f"cannot be used for TLS: {explanation}",
             hint="issue a new one, signed with SHA-256, with an RSA key of at least 2048 bits or an elliptic curve",
         ) from None
 

@@ -91,7 +91,8 @@ class _AcknowledgeOperation:
     change: StateChange
 
     def acknowledge(self, acknowledgement: Acknowledgement) -> None:
-        batches, ranges = self._batches_of(acknowledgement), list(acknowledgement.ranges())
+        batches = self._batches_of(acknowledgement)
+        ranges = list(acknowledgement.ranges())
         for batch in batches:
             if batch.last >= self.partition.start_offset:
                 self._acknowledge_in_batch(acknowledgement, ranges, batch)
@@ -168,7 +169,8 @@ def _runs_with_types(batch: InFlightBatch, ranges: Sequence[_TypedRange], lowest
             for run in batch.runs_between(max(first, lowest), min(last, batch.last)):
                 yield run, acknowledge_type
         return
-    begin, end = max(ranges[0][0], lowest), ranges[-1][1]
+    begin = max(ranges[0][0], lowest)
+    end = ranges[-1][1]
     batch.split_at([begin, *(first for first, _, _ in ranges[1:]), end + 1])
     runs = batch.runs_between(begin, min(end, batch.last))
     next_run = next(runs, None)
@@ -178,5 +180,5 @@ def _runs_with_types(batch: InFlightBatch, ranges: Sequence[_TypedRange], lowest
             next_run = next(runs, None)
 
 
-def _invalid_state(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_record_state, what)
+def _invalid_state(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record_state, message)

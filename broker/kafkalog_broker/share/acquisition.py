@@ -68,7 +68,8 @@ class Acquisition:
         partition = self.partition
         if not self.spans or self.max_records <= 0 or self.spans[-1].last < partition.start_offset:
             return []
-        first_read, last = self.spans[0].first, self.spans[-1].last
+        first_read = self.spans[0].first
+        last = self.spans[-1].last
         self._archive_compacted(first_read)  # before the count of records in flight, which it may reduce
         max_count = min(self.max_records, self.limits.max_in_flight - partition.in_flight_count)
         if max_count <= 0 and self.fetch_offset <= partition.end_offset:
@@ -109,7 +110,8 @@ class Acquisition:
 
     def _acquire_from_batches(self, batches: list[InFlightBatch], first: int, last: int, max_count: int) -> None:
         """Acquire available records of `batches`, and new records in the gaps between and after them."""
-        partition, first_read = self.partition, self.spans[0].first
+        partition = self.partition
+        first_read = self.spans[0].first
         gap_from = first
         for batch in batches:
             if self._acquired_count >= max_count:

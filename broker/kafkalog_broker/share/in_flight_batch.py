@@ -54,7 +54,9 @@ class Run:
         """Change the state to one without an acquisition lock."""
         if state not in NEXT_STATES[self.state]:
             raise self._invalid_transition(state)
-        self.state, self.member_id, self.lock_deadline = state, NO_MEMBER, 0
+        self.state = state
+        self.member_id = NO_MEMBER
+        self.lock_deadline = 0
 
     def _invalid_transition(self, state: RecordState) -> ValueError:
         return ValueError(f"offsets {self.first} to {self.last}: {state.name} cannot follow {self.state.name}")
@@ -105,7 +107,8 @@ class InFlightBatch:
             while split is not None and split <= run.last:
                 if split > run.first:
                     rest = run.copy()
-                    rest.first, run.last = split, split - 1
+                    rest.first = split
+                    run.last = split - 1
                     runs.append(run)
                     run = rest
                 split = next(splits, None)

@@ -26,7 +26,8 @@ def release_expired(partition: SharePartition, now_ms: int, limits: Limits) -> S
 
 def _release(partition: SharePartition, is_released: Callable[[Run], bool], limits: Limits) -> StateChange:
     """Release runs. A member may still hold offsets before the start offset; these are archived."""
-    change, start = StateChange(partition), partition.start_offset
+    change = StateChange(partition)
+    start = partition.start_offset
     for batch, run in [(batch, run) for batch, run in partition.acquired_runs() if is_released(run)]:
         change.save(batch)
         if partition.begins_within(batch):

@@ -40,13 +40,17 @@ def read_log_batches(data: FileSlice, offset: int, until: int) -> list[LogBatch]
         OSError: If the file cannot be read.
     """
     batches: list[LogBatch] = []
-    window, window_at, position, previous_last = b"", 0, 0, offset - 1
+    window = b""
+    window_at = 0
+    position = 0
+    previous_last = offset - 1
     read_size = _WINDOW
     while position + _LENGTH_FROM < data.size:
         at = position - window_at
         if at + _HEADER.size > len(window):
             window = data.handle.read(data.position + position, min(read_size, data.size - position))
-            window_at, at = position, 0
+            window_at = position
+            at = 0
             if len(window) < _HEADER.size:
                 break  # a message of format v0 or v1, which is shorter than the header of a v2 batch
         base, length, magic, attributes, delta, producer_id = _HEADER.unpack_from(window, at)

@@ -133,7 +133,7 @@ class ShareCoordinator:
             yield from self._commit_steps(partition, shard, steps, "deletions of the state of deleted topics")
 
     def _commit_steps(
-        self, partition: int, shard: ShareStateShard, steps: Iterable[Sequence[ShareRecord]], what: str
+        self, partition: int, shard: ShareStateShard, steps: Iterable[Sequence[ShareRecord]], operation: str
     ) -> Generator[None, None, None]:
         """Commit the records of each step before the next step. Stop if the partition is unloaded between two steps."""
         try:
@@ -143,4 +143,4 @@ class ShareCoordinator:
                 if self.runtime.get_if_loaded(partition) is not shard:
                     return
         except BrokerError as error:
-            _log.warning("%s-%d: %s could not be written: %s", SHARE_STATE_TOPIC, partition, what, error)
+            _log.warning("%s-%d: %s could not be written: %s", SHARE_STATE_TOPIC, partition, operation, error)

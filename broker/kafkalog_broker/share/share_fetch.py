@@ -64,13 +64,15 @@ class ShareFetch:
         self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams,
         remote: RemoteLogManager | None = None, hold: Callable[[Lease], None] = Lease.release,
     ) -> None:  # fmt: skip
-        """Create without reading anything.
+        """Create a fetch, which `run` carries out.
 
         Args:
             keys: The partitions, in the order in which they are read.
             hold: See `RemoteReads.read`.
         """
-        self._manager, self._remote, self._hold = manager, remote, hold
+        self._manager = manager
+        self._remote = remote
+        self._hold = hold
         self._keys = keys
         self._params = params
         self._is_timed_out = False
@@ -209,7 +211,8 @@ class ShareFetch:
         self, ranges: Sequence[ReadableRange], fetched: FetchedPartitions, time_slice: TimeSlice
     ) -> None:
         """Acquire records of `ranges`, and add them to `fetched`."""
-        records_left, memory_left = self._params.max_records, READ_AT_ONCE_BYTES
+        records_left = self._params.max_records
+        memory_left = READ_AT_ONCE_BYTES
         for readable in ranges:
             active = readable.active
             if active.is_closed:
@@ -241,14 +244,16 @@ class ShareFetch:
             if acquired:
                 records = _records_of(readable.data, batches, acquired)
                 is_read = len(records) <= memory_bytes or readable.aborted is not None
-                fetched.records, fetched.acquired_records = [records.read() if is_read else records], acquired
+                fetched.records = [records.read() if is_read else records]
+                fetched.acquired_records = acquired
         except (OSError, BrokerError) as error:  # acquired records are released when their lock expires
             fetched.error_code = ErrorCode.kafka_storage_error
             fetched.error_message = f"{active.log.name} could not be read: {error}"
         return fetched
 
     def _acquire(self, readable: ReadableRange, batches: Sequence[LogBatch], max_records: int) -> list[Acquired]:
-        active, params = readable.active, self._params
+        active = readable.active
+        params = self._params
         partition, settings = active.partition, active.settings
         acquired = Acquisition(
             partition, settings.limits, params.member_id, readable.offset, [batch.span for batch in batches],
@@ -265,9 +270,11 @@ class ShareFetch:
 
 def _records_of(data: FileSlice, batches: Sequence[LogBatch], acquired: Sequence[Acquired]) -> FileSlice:
     """Return the slice from the batch with the first acquired offset to the batch with the last one."""
-    first, last = acquired[0].first_offset, acquired[-1].last_offset
+    first = acquired[0].first_offset
+    last = acquired[-1].last_offset
     needed = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
-    start, end = needed[0].position, needed[-1].position + needed[-1].size
+    start = needed[0].position
+    end = needed[-1].position + needed[-1].size
     return FileSlice(data.handle, data.position + start, end - start)
 
 
@@ -277,7 +284,8 @@ class _RecordsInMemory(FileHandle):
     __slots__ = ("_data",)
 
     def __init__(self, data: bytes) -> None:
-        self.fd, self._data = -1, data
+        self.fd = -1
+        self._data = data
 
     def read(self, position: int, size: int) -> bytes:
         return self._data[position : position + size]

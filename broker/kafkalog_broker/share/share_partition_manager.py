@@ -39,7 +39,7 @@ class SharePartitionManager:
         scheduler: Scheduler,
         run_blocking: Callable[..., Awaitable[Any]],
     ) -> None:
-        """Create without share partitions.
+        """Create a manager that has loaded no share partitions yet.
 
         Args:
             slots: Largest number of sessions.
@@ -57,7 +57,7 @@ class SharePartitionManager:
         self._active: dict[SharePartitionKey, ActiveSharePartition] = {}
         self._connections: dict[int, dict[SessionKey, ShareSession]] = {}
 
-    def active(self) -> Collection[ActiveSharePartition]:
+    def active_partitions(self) -> Collection[ActiveSharePartition]:
         """Return all loaded share partitions."""
         return self._active.values()
 

@@ -110,8 +110,8 @@ class ShareSessions:
     def _check_partition_count(self, session: ShareSession) -> None:
         if sum(len(each.partitions) for each in self._sessions.values()) > MAX_PARTITIONS:
             self.remove(session.key)
-            what = f"All share sessions together may hold at most {MAX_PARTITIONS} partitions."
-            raise BrokerError(ErrorCode.share_session_limit_reached, what)
+            message = f"All share sessions together may hold at most {MAX_PARTITIONS} partitions."
+            raise BrokerError(ErrorCode.share_session_limit_reached, message)
 
     def remove(self, key: SessionKey) -> None:
         """Remove a session. No-op if there is none."""

@@ -68,7 +68,8 @@ def decode_record(record: Record) -> ShareRecord | None:
     decoded_key = decode_key(SHARE_STATE_TOPIC, key_bytes)
     if decoded_key is None:
         return None
-    key_type, key = decoded_key[0], SharePartitionKey(*decoded_key[1])
+    key_type = decoded_key[0]
+    key = SharePartitionKey(*decoded_key[1])
     if key_type == SNAPSHOT:
         return SnapshotRecord(key, None if value is None else ShareState(*_SNAPSHOT_VALUE.decode(value)))
     return None if value is None else UpdateRecord(key, ShareStateUpdate(*_UPDATE_VALUE.decode(value)))

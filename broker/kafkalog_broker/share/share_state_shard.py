@@ -30,17 +30,18 @@ from kafkalog_broker.share.state_batches import combine_batches
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 KEYS_PER_STEP = 64  # share partitions that are handled without yielding to the event loop
-UNKNOWN_PARTITION = "This server does not host this topic-partition."  # message of Kafka's error
+UNKNOWN_PARTITION_MESSAGE = "This server does not host this topic-partition."  # message of Kafka's error
 
 
 class ShareStateShard:
     """State of the share partitions. Not thread-safe; loaded in any thread, then used from the event loop.
 
-    All operations raise BrokerError invalid_request or unknown_topic_or_partition; their docstrings name other errors.
+    `initialize`, `write`, `read`, `summary` and `delete` raise BrokerError invalid_request for an invalid share
+    partition, and unknown_topic_or_partition if the partition does not exist. Docstrings name additional errors.
     """
 
     def __init__(self, updates_per_snapshot: int, clock: Clock, topics: TopicRegistry) -> None:
-        """Create without share partitions.
+        """Create an empty shard.
 
         Args:
             updates_per_snapshot: Number of updates after which a snapshot is written.
@@ -70,7 +71,9 @@ class ShareStateShard:
             self._entries[key] = _Entry(state, snapshot_offset=offset)
         else:
             entry.state, entry.snapshot_offset = state, offset
-            if self._needs_snapshot(entry):  # as in Kafka, an earlier snapshot does not reset the count
+            if self._needs_snapshot(
+                entry
+            ):  # as in Kafka, a snapshot written before it was due does not reset the count
                 entry.updates = 0
         self._last_snapshot_offset = max(self._last_snapshot_offset, offset)
 
@@ -87,8 +90,8 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int
     ) -> CoordinatorResult[ShareRecord, None]:
-        """Create or reset a share partition. Raises BrokerError fenced_state_epoch, too."""
-        entry = self._entry(key)
+        """Create or reset a share partition. Additionally raises BrokerError fenced_state_epoch."""
+        entry = self._validated_entry(key)
         if entry is not None:
             _check_state_epoch(entry.state, state_epoch)
         self._check_exists(key)
@@ -102,13 +105,15 @@ class ShareStateShard:
         self, key: SharePartitionKey, *, state_epoch: int, leader_epoch: int, start_offset: int,
         delivery_complete_count: int, batches: Sequence[StateBatch],
     ) -> CoordinatorResult[ShareRecord, None]:  # fmt: skip
-        """Change the state of a share partition. Raises BrokerError fenced_leader_epoch and fenced_state_epoch, too.
+        """Change the state of a share partition.
+
+        Additionally raises BrokerError fenced_leader_epoch and fenced_state_epoch.
 
         Args:
             state_epoch, leader_epoch: Not checked if NO_EPOCH.
             start_offset: Not changed if NO_START_OFFSET.
         """
-        entry = self._entry(key)
+        entry = self._validated_entry(key)
         if entry is None:
             raise BrokerError(
                 ErrorCode.invalid_request, "Write operation on uninitialized share partition not allowed."
@@ -124,9 +129,11 @@ class ShareStateShard:
         return CoordinatorResult([self._update_record(key, entry, update)], None)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> CoordinatorResult[ShareRecord, ShareState]:
-        """Return the state of a share partition to its leader, and write the leader epoch if it is a newer one. Raises
-        BrokerError fenced_leader_epoch, too."""
-        entry = self._entry(key)
+        """Return the state of a share partition to its leader, and write the leader epoch if it is a newer one.
+
+        Additionally raises BrokerError fenced_leader_epoch, which includes NO_EPOCH once the state has a leader epoch.
+        """
+        entry = self._validated_entry(key)
         if entry is None:
             raise BrokerError(ErrorCode.invalid_request, "Read operation on uninitialized share partition not allowed.")
         state = entry.state
@@ -141,17 +148,18 @@ class ShareStateShard:
 
     def summary(self, key: SharePartitionKey) -> ShareState:
         """Return the state of a share partition; UNKNOWN_STATE if it has none."""
-        entry = self._entry(key)
+        entry = self._validated_entry(key)
         self._check_exists(key)
         return UNKNOWN_STATE if entry is None else entry.state
 
     def delete(self, key: SharePartitionKey) -> CoordinatorResult[ShareRecord, None]:
         """Delete the state of a share partition. No-op if it has none."""
-        entry = self._entry(key)
+        entry = self._validated_entry(key)
         self._check_exists(key)
         return CoordinatorResult([] if entry is None else [SnapshotRecord(key, None)], None)
 
-    def _entry(self, key: SharePartitionKey) -> _Entry | None:
+    def _validated_entry(self, key: SharePartitionKey) -> _Entry | None:
+        """Return the entry of a share partition, or None. Raises BrokerError if the key is invalid."""
         if key.partition < 0:
             raise BrokerError(ErrorCode.invalid_request, "The partition id cannot be a negative number.")
         return self._entries.get(key)
@@ -159,7 +167,7 @@ class ShareStateShard:
     def _check_exists(self, key: SharePartitionKey) -> None:
         topic = self._topics.by_id(key.topic_id)
         if topic is None or key.partition >= topic.partitions:
-            raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION_MESSAGE)
 
     def _update_record(self, key: SharePartitionKey, entry: _Entry, update: ShareStateUpdate) -> ShareRecord:
         """Return the record for an update: a snapshot of the updated state, if enough updates were written."""
@@ -185,8 +193,8 @@ class ShareStateShard:
 
         Records can be pruned only up to the oldest snapshot (Kafka: `ShareCoordinatorShard.snapshotColdPartitions`).
 
-        Each step is a list of records, which may be empty. All lists are empty if the last snapshot of every share
-        partition was written by this method.
+        Some lists are empty. Nothing is written if every partition's last snapshot came from this method: no share
+        partition has changed since.
         """
         for keys in self._key_steps():
             states = [self._entries[key].state for key in keys if key in self._entries]

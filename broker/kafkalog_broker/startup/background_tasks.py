@@ -20,11 +20,11 @@ def run_until_stop(started: AsyncExitStack, work: Coroutine[Any, Any, None]) -> 
     started.callback(task.cancel)
 
 
-async def repeat(what: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Call `work` every `every_s` seconds until cancelled. An exception is logged with `what`, the name of the work."""
+async def repeat(task_name: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Call `work` every `every_s` seconds until cancelled. An exception is logged with `task_name`."""
     while True:
         await sleep(every_s)
         try:
             await work()
         except Exception:
-            _logger.exception("%s failed and will be retried", what)
+            _logger.exception("%s failed and will be retried", task_name)

@@ -22,7 +22,7 @@ from kafkalog_broker.security.sasl_exchange import CredentialStore
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.startup.background_tasks import repeat, run_until_stop
 
-KEY_CHECK_S = 1.0  # interval of checks for listeners whose keys are due to be reloaded
+KEY_CHECK_INTERVAL_S = 1.0  # interval of checks for listeners whose keys are due to be reloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Credentials:
     def new_gate(self, listener: str, current_config: CurrentConfig) -> NewSaslGate:
         """Return a factory of the SASL gates of a listener's connections."""
         tokens = self.tokens.get(listener)
-        check_token = _refuse_token if tokens is None else tokens.check
-        store = CredentialStore(self.scram_users.find, check_token, self.clock.now_ms)
+        validate_token = _refuse_token if tokens is None else tokens.validate
+        store = CredentialStore(self.scram_users.find_credential, validate_token, self.clock.now_ms)
         settings = partial(_sasl_settings, current_config, listener)
         return partial(SaslGate, settings, store, clock=partial(_monotonic_s, self.clock))
 
@@ -78,7 +78,7 @@ async def load_keys(credentials: Credentials, workers: Workers, started: AsyncEx
         await workers.run_blocking(tokens.load)
     if signed:
         reload = partial(_reload_keys, signed, workers)
-        run_until_stop(started, repeat("reading the keys of tokens", KEY_CHECK_S, reload))
+        run_until_stop(started, repeat("reading the keys of tokens", KEY_CHECK_INTERVAL_S, reload))
 
 
 async def _reload_keys(signed: Sequence[TokenValidator], workers: Workers) -> None:

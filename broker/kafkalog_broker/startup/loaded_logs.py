@@ -21,6 +21,7 @@ from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.lifecycle import Lifecycle
 from kafkalog_broker.runtime.workers import Workers
+from kafkalog_broker.startup.background_tasks import run_until_stop
 from kafkalog_broker.storage.log_directories import LogDirectories
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partitions import Partitions
@@ -61,6 +62,7 @@ async def load_logs(
     *,
     mirror: ServedMirror | None,
     progress: Callable[[Any], None] | None,
+    stop_requested: asyncio.Event | None = None,
 ) -> LoadedLogs:
     """Load everything, with recovery after an unclean stop.
 
@@ -73,8 +75,10 @@ async def load_logs(
         started: Closes the logs when it unwinds.
         mirror: The mirror that fills the directories, if any.
         progress: Called with the progress of loading.
+        stop_requested: Stops the recovery of logs when it is set.
 
     Raises:
+        LoadingStopped: If `stop_requested` was set before all logs were recovered.
         KafkalogError: If a state file or a property in it cannot be used.
     """
     online = [log_dir.path for log_dir in dirs.online]
@@ -103,7 +107,9 @@ async def load_logs(
     loading = workers.begin_blocking(partial(logs.load, progress))
     started.push_async_callback(asyncio.wait, [loading])  # the thread keeps running if the start is cancelled
     started.callback(logs.stops_loading.set)
-    await loading
+    if stop_requested is not None:
+        run_until_stop(started, _stop_loading(logs, stop_requested))
+    await asyncio.shield(loading)
     partitions = Partitions(topics, logs)
     if mirror is None:
         await workers.run_blocking(take_mirrors_over, online, config, logs, topics, partitions.log, clock, producer_ids)
@@ -117,6 +123,11 @@ async def load_logs(
         deleted_topic_ids,
         state_partitions,
     )
+
+
+async def _stop_loading(logs: LogManager, stop_requested: asyncio.Event) -> None:
+    await stop_requested.wait()
+    logs.stops_loading.set()
 
 
 def _with_dynamic(config: BrokerConfig, dynamic_configs: DynamicConfigs) -> BrokerConfig:

@@ -11,7 +11,7 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 
-_FLUSH_POLL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
+_FLUSH_POLL_INTERVAL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
 
 _logger = logging.getLogger(__name__)
 
@@ -20,12 +20,14 @@ class PeriodicTasks:
     """Runs the due work of all parts of a broker."""
 
     def __init__(self, broker: Broker, watch: LoopWatch) -> None:
-        self._broker, self._watch = broker, watch
+        self._broker = broker
+        self._watch = watch
 
     async def run_due(self) -> None:
         """Run the tasks that are due now, or a part of them if they are many. Exceptions are logged."""
         broker = self._broker
-        began, now_ms = perf_counter(), broker.clock.now_ms()
+        began = perf_counter()
+        now_ms = broker.clock.now_ms()
         try:
             broker.logs.tick(now_ms)
             broker.groups.tick()
@@ -47,7 +49,7 @@ class PeriodicTasks:
             await self.run_due()
             await asyncio.sleep(0)
         while logs.retention_waits_for_flush:
-            await asyncio.sleep(_FLUSH_POLL_S)
+            await asyncio.sleep(_FLUSH_POLL_INTERVAL_S)
             await self.run_due()
 
     async def reload_certificates(self) -> None:

@@ -31,6 +31,6 @@ def take_clean_shutdown(directory: Path) -> bool:
 
 
 def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
-    """Write the marker as Kafka 4.3 does; on disk on return. Raises OSError."""
+    """Write the marker as Kafka 4.3 does, and sync it to disk. Raises OSError."""
     text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))

@@ -69,7 +69,8 @@ def _next_producer_ids_in(path: Path) -> Iterator[int]:
     with descriptor(path) as fd:
         for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size):
             for row in range(len(window.table)):
-                header, batch = window.header(row), bytes(window.batch(row))
+                header = window.header(row)
+                batch = bytes(window.batch(row))
                 # Kafka does not compress these batches, and only few of them contain the record.
                 if header.is_control or header.codec or _PRODUCER_IDS not in batch:
                     continue

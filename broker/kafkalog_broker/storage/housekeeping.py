@@ -58,7 +58,7 @@ class Timers:
     def __init__(self, now_ms: int) -> None:
         self._last = dict.fromkeys(Task, now_ms)
 
-    def due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
+    def start_due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
         """Return the tasks that are due by the intervals in `config`, and mark them as run."""
         due = {task for task, last in self._last.items() if now_ms - last >= getattr(config, task.value)}
         self._last.update(dict.fromkeys(due, now_ms))
@@ -99,7 +99,7 @@ class Housekeeping:
                 self._in_background(log, log.flush_epochs)
         if self.removals:
             self._run_blocking(partial(self.removals.remove_due, self._table.clock.monotonic_ms()))
-        due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
+        due = self._timers.start_due(self._table.config, self._table.clock.monotonic_ms())
         if Task.RETENTION in due and not self._retention_queue:
             self._retention_queue.extend(self._table.entries)
         self._check_retention(now_ms)
@@ -146,7 +146,8 @@ class Housekeeping:
             self._flushing.discard(log)
 
     def _check_retention(self, now_ms: int) -> None:
-        waiting, self._waiting_for_flush = self._waiting_for_flush, []
+        waiting = self._waiting_for_flush
+        self._waiting_for_flush = []
         count = min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))
         for key in [*waiting, *(self._retention_queue.popleft() for _ in range(count))]:
             entry = self._table.entries.get(key)
@@ -225,10 +226,10 @@ class Housekeeping:
         """
         self._is_stopped = True
         contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
-        return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
+        return self._write_checkpoints(log_dir, contents, log_dir.truncations, is_last=True)
 
     def _write_checkpoints(
-        self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
+        self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, is_last: bool = False
     ) -> bool:
         """Write the checkpoints.
 
@@ -241,7 +242,7 @@ class Housekeeping:
         """
         try:
             with log_dir.writing:
-                if (self._is_stopped and not last) or log_dir.truncations != truncations:
+                if (self._is_stopped and not is_last) or log_dir.truncations != truncations:
                     return False  # a log was closed or truncated after the offsets were collected
                 for checkpoint, offsets in contents:
                     # A partition that was deleted, and perhaps created again, must not get the old one's offsets.

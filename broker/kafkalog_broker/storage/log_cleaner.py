@@ -292,7 +292,9 @@ class LogCleaner:
     def _clean(self, candidate: _Candidate, part: Cleanable) -> int:
         from kafkalog_broker.storage.compaction.cleaner import Cleaner
 
-        config, log, clock = self._config, candidate.log, self._table.clock
+        config = self._config
+        log = candidate.log
+        clock = self._table.clock
         try:
             if log.synced_offset < part.first_uncleanable_offset:
                 log.flush()
@@ -314,7 +316,9 @@ class LogCleaner:
             config.log_cleaner_io_buffer_size // threads // 2,  # the other half holds the written bytes
         ).clean()
         seconds = time.monotonic() - began
-        read, written, totals = statistics.bytes_read, statistics.bytes_written, self.totals
+        read = statistics.bytes_read
+        written = statistics.bytes_written
+        totals = self.totals
         totals.runs, totals.seconds = totals.runs + 1, totals.seconds + seconds
         totals.bytes_read, totals.bytes_written = totals.bytes_read + read, totals.bytes_written + written
         _log.info(

@@ -144,7 +144,8 @@ def agree_on_cluster_id(metas: Mapping[Path, MetaProperties], node_id: int, clus
                     path=str(path / META_PROPERTIES_FILE),
                     hint="the log directories of a broker must come from one cluster",
                 )
-            cluster_id, expected_by = meta.cluster_id, str(path)
+            cluster_id = meta.cluster_id
+            expected_by = str(path)
         if meta.directory_id is not None:
             other = directory_ids.setdefault(meta.directory_id, path)
             if other != path:

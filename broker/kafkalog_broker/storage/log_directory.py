@@ -81,7 +81,7 @@ class LogDirectory:
             self.fail(error)
 
     def reset_checkpoints(self, keys: Collection[TopicPartition]) -> bool:
-        """Checkpoint recovery point 0 for new partitions, and remove their other offsets. On disk on return.
+        """Checkpoint recovery point 0 for new partitions, and remove their other offsets. The files are synced.
 
         New partitions must not inherit the offsets of a deleted partition of the same name: with a log start offset
         above its end, a log would lose all its records. The recovery point 0 means that the log has no gaps
@@ -105,7 +105,10 @@ class LogDirectory:
         return is_written
 
     def raise_recovery_point(self, key: TopicPartition, offset: int) -> None:
-        """Checkpoint that a log is on disk below `offset`. Blocks; any thread. On disk on return. Raises OSError."""
+        """Checkpoint that a log is on disk below `offset`, and sync the checkpoint.
+
+        Blocks. May be called in any thread. Raises OSError.
+        """
         with self.writing:
             known = self.recovery_points.known
             if known.get(key, -1) < offset:

@@ -95,23 +95,23 @@ class LogEntry:
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
-def take_offline(entry: LogEntry, error: OSError, what: str) -> None:
+def take_offline(entry: LogEntry, error: OSError, message: str) -> None:
     """Take a partition offline because its directory cannot be used, or its log directory if the disk is at fault.
 
     A transient error changes nothing. A denied permission says nothing about the disk while a log is opened, so the
     other partitions stay online.
 
     Args:
-        what: Description of the error for clients and the log.
+        message: Description of the error for clients and the log.
     """
     fault = FileFault.LOG if isinstance(error, PermissionError) else file_fault(error)
     if fault is FileFault.DIRECTORY:
         entry.log_dir.fail(error)
     elif fault is FileFault.LOG:
-        entry.failure = printable(what)
+        entry.failure = printable(message)
         _log.error("%s-%d is offline until the next start: %s", *entry.key, entry.failure)
 
 
-def storage_error(topic: str, partition: int, what: str) -> BrokerError:
+def storage_error(topic: str, partition: int, message: str) -> BrokerError:
     """Return a kafka_storage_error for a partition."""
-    return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")
+    return BrokerError(ErrorCode.kafka_storage_error, message, topic_partition=f"{topic}-{partition}")

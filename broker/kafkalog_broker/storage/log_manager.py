@@ -49,6 +49,10 @@ MAX_CREATED_AT_START = 10_000
 crash interrupted is completed. A registry may contain more partitions than that."""
 
 
+class LoadingStopped(KafkalogError):
+    """`LogManager.load` ended because `stops_loading` was set."""
+
+
 @dataclass(eq=False)
 class LogManager(LogTable):
     """All logs of this broker.
@@ -87,6 +91,7 @@ class LogManager(LogTable):
             progress: Called from several threads, one at a time.
 
         Raises:
+            LoadingStopped: If `stops_loading` was set before all logs were recovered.
             LogDirError: If no log directory works.
             BrokerError: If the topic registry cannot be written.
         """
@@ -123,8 +128,8 @@ class LogManager(LogTable):
         self._housekeeping.start()
 
     def _register(self, reconciliation: Reconciliation) -> None:
-        for directory, why in reconciliation.strays:
-            _log.warning("%s is not served: %s", directory.path, why)
+        for directory, reason in reconciliation.strays:
+            _log.warning("%s is not served: %s", directory.path, reason)
         self.topics.register_found(reconciliation.changed.values())
         for directory, topic in reconciliation.serve:
             entry = LogEntry(
@@ -173,7 +178,7 @@ class LogManager(LogTable):
 
     def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
         if self.stops_loading.is_set():
-            raise KafkalogError("loading was stopped before all logs were checked", hint="start again")
+            raise LoadingStopped("loading was stopped before all logs were checked", hint="start again")
         try:
             self.open(entry, watch.bytes_done)
         except BrokerError as error:
@@ -200,13 +205,15 @@ class LogManager(LogTable):
         A partition that cannot be created is absent, and its reason is logged. Blocks; call it before the broker
         serves.
         """
-        partitions, left = partitions[: self._may_create], partitions[self._may_create :]
+        partitions, not_created = partitions[: self._may_create], partitions[self._may_create :]
         self._may_create -= len(partitions)
-        if left:
-            why = f"it has no directory, and a start creates only {MAX_CREATED_AT_START} missing partitions"
-            self.absent.update({(topic.name, partition): why for topic, partition in left})
-            names = ", ".join(sorted({topic.name for topic, _ in left})[:10])
-            _log.error("%d partitions of %s have no directory and are offline until the next start", len(left), names)
+        if not_created:
+            reason = f"it has no directory, and a start creates only {MAX_CREATED_AT_START} missing partitions"
+            self.absent.update({(topic.name, partition): reason for topic, partition in not_created})
+            names = ", ".join(sorted({topic.name for topic, _ in not_created})[:10])
+            _log.error(
+                "%d partitions of %s have no directory and are offline until the next start", len(not_created), names
+            )
         if not partitions:
             return
         prepared: NewPartitions | None = None
@@ -262,7 +269,7 @@ class LogManager(LogTable):
                 prepared = NewPartitions({key: log_dir}, {key: topic_id})
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             try:
-                loaded = prepared.take(key)
+                loaded = prepared.pop(key)
             except FileExistsError as error:
                 raise storage_error(topic, partition, f"{entry.path} already exists, but is not its log") from error
             except OSError as error:
@@ -309,7 +316,10 @@ class LogManager(LogTable):
             self.topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """As `LogDirectory.lower_checkpoints`. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        """Call `LogDirectory.lower_checkpoints` for a partition's directory.
+
+        Blocks. May be called in any thread. Raises BrokerError kafka_storage_error.
+        """
         entry = self.entries[topic, partition]
         try:
             entry.log_dir.lower_checkpoints(entry.key, offset)

@@ -69,7 +69,8 @@ class LogTable:
 
         From now on that thread does not recover logs: `run_in_background` runs a recovery on another thread.
         """
-        self._serving_thread, self._run_in_background = threading.get_ident(), run_in_background
+        self._serving_thread = threading.get_ident()
+        self._run_in_background = run_in_background
 
     @property
     def _may_block(self) -> bool:
@@ -84,8 +85,8 @@ class LogTable:
         """
         entry = self.entries.get((topic, partition))
         if entry is None:
-            if (why := self.absent.get((topic, partition))) is not None:
-                raise storage_error(topic, partition, why)
+            if (reason := self.absent.get((topic, partition))) is not None:
+                raise storage_error(topic, partition, reason)
             return None
         return entry.log if entry.log is not None and entry.log.failure is None else self.open(entry)
 
@@ -156,9 +157,9 @@ class LogTable:
             loaded = load_log(request, on_bytes)
             entry.log = self.new_log(entry, config, loaded, now_ms)
         except OSError as error:
-            what = f"{entry.path} cannot be opened: {error}"
-            take_offline(entry, error, what)
-            raise storage_error(*entry.key, what) from error
+            message = f"{entry.path} cannot be opened: {error}"
+            take_offline(entry, error, message)
+            raise storage_error(*entry.key, message) from error
         except RecoveryNeeded as error:
             _log.warning("%s; recovering the log in the background", error)
             entry.is_recovering = True

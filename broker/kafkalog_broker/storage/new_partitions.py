@@ -27,7 +27,7 @@ class NewPartitions:
     def __init__(self, log_dirs: Mapping[Key, LogDirectory], topic_ids: Mapping[Key, uuid.UUID]) -> None:
         """Create all directories and reset their checkpoints. Blocks; any thread.
 
-        A partition that cannot be created does not stop the others: `take` raises its error.
+        A partition that cannot be created does not stop the others: `pop` raises its error.
         """
         self.log_dirs = log_dirs
         self._topic_ids = topic_ids
@@ -55,11 +55,11 @@ class NewPartitions:
             return
         try:
             self._created[key] = create_log_files(path, self._topic_ids[key], log_start_offset=0, leader_epoch=0)
-        except Exception as error:  # noqa: BLE001 - raised by `take`
+        except Exception as error:  # noqa: BLE001 - raised by `pop`
             self._errors[key] = error
             remove(path)
 
-    def take(self, key: Key) -> LoadedLog:
+    def pop(self, key: Key) -> LoadedLog:
         """Return the empty log of a partition, which belongs to the caller from now on.
 
         Raises:

@@ -41,7 +41,7 @@ class OffsetCheckpoint:
         return offsets
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the file unless it has this content; on disk on return. Raises OSError."""
+        """Write the file and sync it to disk, unless it has this content already. Raises OSError."""
         if self._on_disk != offsets:
             written = dict(offsets)
             checkpoint.write_offset_checkpoint(self.path, written)

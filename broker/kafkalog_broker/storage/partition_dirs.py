@@ -15,7 +15,7 @@ from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_partition_metadata,
 )
-from kafkalog_spark.log.read.local_log_dir import partition_dirs
+from kafkalog_spark.log.read.local_log_dir import partition_dirs as list_partition_dirs
 
 _log = logging.getLogger(__name__)
 
@@ -47,24 +47,25 @@ def find_partition_dirs(log_dir: LogDirectory) -> tuple[list[PartitionDir], list
     """
     live: list[PartitionDir] = []
     deleted: list[Path] = []
-    for parsed, name in partition_dirs(log_dir.path):
-        path = Path(name)
+    for parsed, path_text in list_partition_dirs(log_dir.path):
+        path = Path(path_text)
         if parsed.kind is DirKind.DELETE:
             deleted.append(path)
         elif parsed.kind is DirKind.LIVE:
-            live.append(_partition_dir(parsed.topic, parsed.partition, log_dir, path))
+            live.append(_read_partition_dir(parsed.topic, parsed.partition, log_dir, path))
         elif parsed.kind is not DirKind.METADATA:
             _log.warning("%s is not served, because it is a -%s directory", path, parsed.kind.value)
     return sorted(live, key=lambda directory: (directory.topic, directory.partition)), deleted
 
 
-def _partition_dir(topic: str, partition: int, log_dir: LogDirectory, path: Path) -> PartitionDir:
+def _read_partition_dir(topic: str, partition: int, log_dir: LogDirectory, path: Path) -> PartitionDir:
     """Return a live partition directory with its topic ID. Raises OSError if partition.metadata cannot be read."""
     topic_id = failure = None
     try:
         if path.is_symlink():
             # Its target may be another partition or foreign files, and would be written to.
-            failure = f"{path} is a symbolic link to {os.readlink(path)}; add the log directory behind it to log.dirs"
+            target = os.readlink(path)
+            failure = f"{path} is a symbolic link to {target}; add the log directory that contains {target} to log.dirs"
         else:
             topic_id = read_partition_metadata(path / PARTITION_METADATA_FILE)
     except CorruptFile as error:

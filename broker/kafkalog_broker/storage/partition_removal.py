@@ -31,7 +31,7 @@ def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bo
     The new name is `topic-N.<32 hex digits>-delete`, with the topic shortened to fit 255 characters.
 
     Args:
-        sync: Fsync the parent directory, so that the rename is on disk on return.
+        sync: Fsync the parent directory, so that the rename is durable when the function returns.
 
     Raises:
         OSError: If the directory cannot be renamed or synced.
@@ -109,8 +109,8 @@ class PartitionRemoval:
         self.on_done()
         return len(renamed)
 
-    def _fail(self, entry: LogEntry, what: str) -> None:
-        self.failed.setdefault(entry.topic, storage_error(*entry.key, what))
+    def _fail(self, entry: LogEntry, message: str) -> None:
+        self.failed.setdefault(entry.topic, storage_error(*entry.key, message))
 
 
 def combine_removals(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:

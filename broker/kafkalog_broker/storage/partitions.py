@@ -14,7 +14,8 @@ class Partitions:
     """Partitions of this broker, by topic name or topic ID."""
 
     def __init__(self, topics: TopicRegistry, logs: LogManager) -> None:
-        self._topics, self._logs = topics, logs
+        self._topics = topics
+        self._logs = logs
 
     def log(self, topic: str, partition: int) -> Log:
         """Return the log of a partition.

@@ -110,7 +110,7 @@ class ProducerIds:
         return self._next <= producer_id < MAX_CLUSTER_ID
 
     def stay_above(self, producer_id: int) -> None:
-        """Continue above the block of an ID that another broker has allocated. On disk on return.
+        """Continue above the block of an ID that another broker has allocated. The new block is synced to disk.
 
         Blocks; any thread, while `next` is not called.
 
@@ -149,7 +149,8 @@ def _above_those_in_use(directories: Sequence[Path]) -> int:
     the snapshots of all partitions; batches after a snapshot may have IDs of that block. An unreadable snapshot counts
     as one with ID 0. Raises OSError if the process is out of file descriptors.
     """
-    free, largest = max(map(next_cluster_producer_id, directories), default=0), -1
+    free = max(map(next_cluster_producer_id, directories), default=0)
+    largest = -1
     for path in (path for directory in directories for path in directory.glob("*/*" + PRODUCER_SNAPSHOT_SUFFIX)):
         try:
             largest = max(largest, largest_cluster_id([entry.producer_id for entry in read_producer_snapshot(path)]))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -108,9 +108,9 @@ class TopicRegistry:
         def add(topic: Topic) -> Topic:
             self.check_new(topic.name, topic.partitions)
             if topic.name in created:
-                raise _exists(topic.name)
+                raise _topic_exists_error(topic.name)
             if (other := folded.get(metrics_name(topic.name))) is not None:
-                raise _collides(topic.name, other)
+                raise _name_collision_error(topic.name, other)
             if topic.id in self._by_id or topic.id in ids:
                 raise BrokerError(ErrorCode.topic_already_exists, f"topic ID {uuid_to_text(topic.id)} is in use")
             created[topic.name] = topic
@@ -127,13 +127,13 @@ class TopicRegistry:
         """Check a new topic's name and number of partitions, for CreateTopics with validate_only.
 
         Raises:
-            BrokerError: As returned by `create_all`.
+            BrokerError: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_PARTITIONS, as `create_all` returns.
         """
         check_topic_name(name)
         if name in self._state.topics:
-            raise _exists(name)
+            raise _topic_exists_error(name)
         if (other := self._folded.get(metrics_name(name))) is not None:
-            raise _collides(name, other)
+            raise _name_collision_error(name, other)
         if not 0 < partitions < 2**31:
             raise BrokerError(
                 ErrorCode.invalid_partitions, f"Number of partitions was set to an invalid value: {partitions}"
@@ -146,7 +146,7 @@ class TopicRegistry:
             Each deleted topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
         """
         with self._guard:
-            outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
+            outcomes = [_outcome(self._require_topic, name) for name in dict.fromkeys(names)]
             removed = [topic for topic in outcomes if isinstance(topic, Topic)]
             self._commit(removed=removed, deleted=self._state.deleted | {topic.id for topic in removed})
         return outcomes
@@ -171,7 +171,8 @@ class TopicRegistry:
         """
 
         def enlarged(name: str) -> Topic:
-            topic, total = self._known(name), totals[name]
+            topic = self._require_topic(name)
+            total = totals[name]
             if not topic.partitions < total < 2**31:
                 raise BrokerError(
                     ErrorCode.invalid_partitions,
@@ -200,14 +201,14 @@ class TopicRegistry:
         Returns:
             Each changed topic, or BrokerError UNKNOWN_TOPIC_OR_PARTITION.
         """
-        return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
+        return self._replace_all(lambda name: replace(self._require_topic(name), configs=dict(configs[name])), configs)
 
     def register_found(self, topics: Iterable[Topic]) -> None:
         """Add or replace topics found on disk, in one write."""
         with self._guard:
             self._commit(topics)
 
-    def _known(self, name: str) -> Topic:
+    def _require_topic(self, name: str) -> Topic:
         topic = self._state.topics.get(name)
         if topic is None:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"topic '{name}' does not exist")
@@ -233,7 +234,8 @@ class TopicRegistry:
             self._lines = {name: format_topic(topic) for name, topic in newest.topics.items()}
             self._by_id = {topic.id: topic for topic in newest.topics.values()}
             self._folded = {metrics_name(name): name for name in newest.topics}
-            self._state, self.created_generation = newest, newest.generation
+            self._state = newest
+            self.created_generation = newest.generation
 
     def _commit(
         self,
@@ -244,9 +246,14 @@ class TopicRegistry:
     ) -> None:
         """Write all copies, then publish the change to readers. One copy on disk is enough.
 
-        A disk fault takes its directory offline. Raises BrokerError if no copy was written; nothing has changed then.
+        A disk fault takes its directory offline.
+
+        Raises:
+            BrokerError: INVALID_PARTITIONS if the topics would have more than MAX_PARTITIONS partitions;
+                KAFKA_STORAGE_ERROR if no copy was written. In both cases nothing has changed.
         """
-        changed, removed = list(changed), list(removed)
+        changed = list(changed)
+        removed = list(removed)
         if deleted is None:
             deleted = self._state.deleted
         if not changed and not removed and deleted == self._state.deleted:
@@ -265,8 +272,17 @@ class TopicRegistry:
                 f"the topics would have {partitions} partitions in total, the limit is {MAX_PARTITIONS}",
             )
         state = RegistryState(self._state.generation + 1, topics, deleted)
-        data = format_registry(state, lines)
-        written, failure = 0, None
+        self._write_copies(format_registry(state, lines))
+        self._publish(state, lines, changed, removed)
+
+    def _write_copies(self, data: bytes) -> None:
+        """Write a copy to each online log directory. A disk fault takes its directory offline.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR if no copy was written.
+        """
+        written = 0
+        failure = None
         for log_dir in self._dirs:
             if log_dir.is_online:
                 try:
@@ -279,9 +295,14 @@ class TopicRegistry:
                     else:
                         log_dir.fail(error)
         if not written:
-            what = f"{TOPICS_FILE} was not written to any log directory"
-            what += f": {failure}" if failure is not None else ""
-            raise BrokerError(ErrorCode.kafka_storage_error, what) from failure
+            message = f"{TOPICS_FILE} was not written to any log directory"
+            message += f": {failure}" if failure is not None else ""
+            raise BrokerError(ErrorCode.kafka_storage_error, message) from failure
+
+    def _publish(
+        self, state: RegistryState, lines: dict[str, str], changed: Sequence[Topic], removed: Sequence[Topic]
+    ) -> None:
+        """Replace the state that readers see, and update the indexes over it."""
         previous = self._state.topics
         if any(topic.name not in previous for topic in changed):
             self.created_generation = state.generation
@@ -290,12 +311,13 @@ class TopicRegistry:
                 self._by_id.pop(other.id, None)
             self._by_id[topic.id] = topic
             self._folded[metrics_name(topic.name)] = topic.name
-        self._lines, self._state = lines, state
+        self._lines = lines
+        self._state = state
         for topic in removed:
             self._by_id.pop(topic.id, None)
             self._folded.pop(metrics_name(topic.name), None)
-        if len(self._folded) < len(topics):  # topics found on disk may collide in metrics; one of them may remain
-            self._folded = {metrics_name(name): name for name in topics}
+        if len(self._folded) < len(state.topics):  # topics found on disk may collide in metrics; one of them may remain
+            self._folded = {metrics_name(name): name for name in state.topics}
 
 
 def _outcome(change: Callable[[_T], Topic], argument: _T) -> Outcome:
@@ -305,9 +327,9 @@ def _outcome(change: Callable[[_T], Topic], argument: _T) -> Outcome:
         return error
 
 
-def _exists(name: str) -> BrokerError:
+def _topic_exists_error(name: str) -> BrokerError:
     return BrokerError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
 
 
-def _collides(name: str, other: str) -> BrokerError:
+def _name_collision_error(name: str, other: str) -> BrokerError:
     return BrokerError(ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topic: {other}")

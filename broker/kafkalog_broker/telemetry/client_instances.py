@@ -61,7 +61,8 @@ class ClientInstance:
     def __init__(
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
-        self.id, self.attributes = instance_id, attributes
+        self.id = instance_id
+        self.attributes = attributes
         self.expires_ms = 0
         self.is_removed = False
         self.subscribe(subscriptions)
@@ -88,16 +89,21 @@ class ClientInstances:
     """
 
     def __init__(
-        self, now_ms: Callable[[], int], max_bytes: int, subscriptions: Callable[[], Mapping[str, Mapping[str, str]]]
+        self,
+        now_ms: Callable[[], int],
+        max_bytes: int,
+        current_subscriptions: Callable[[], Mapping[str, Mapping[str, str]]],
     ) -> None:
-        """Create without instances.
+        """Create an empty set of client instances.
 
         Args:
             max_bytes: Largest push (telemetry.max.bytes).
-            subscriptions: Returns the properties of all CLIENT_METRICS resources by name; another object after each
-                change.
+            current_subscriptions: Returns the properties of all CLIENT_METRICS resources by name; another object after
+                each change.
         """
-        self._now_ms, self.max_bytes, self._subscriptions = now_ms, max_bytes, subscriptions
+        self._now_ms = now_ms
+        self.max_bytes = max_bytes
+        self._current_subscriptions = current_subscriptions
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[UUID, None]] = {}
         self.receiver: MetricsReceiver | None = None
@@ -139,7 +145,8 @@ class ClientInstances:
     def _push_error(self, instance: ClientInstance, push: Any) -> ErrorCode:
         if instance.is_terminating:
             return ErrorCode.invalid_request
-        now_ms, last_ms = self._now_ms(), instance.last_push_ms
+        now_ms = self._now_ms()
+        last_ms = instance.last_push_ms
         # The first push after a get may come at any time: clients choose a random delay for it.
         if instance.last_get_ms > last_ms or now_ms - last_ms >= instance.interval_ms:
             instance.last_push_ms = now_ms
@@ -162,7 +169,7 @@ class ClientInstances:
 
     def _instance_of(self, request: Request, instance_id: UUID) -> ClientInstance:
         """Return the instance. Create it if it is new, and renew its subscription if the subscriptions have changed."""
-        subscriptions = self._subscriptions()
+        subscriptions = self._current_subscriptions()
         instance = self._instances.get(instance_id)
         if instance is None:
             attributes = _attributes(request, instance_id)

@@ -61,7 +61,7 @@ class ClientMetrics:
     """
 
     def __init__(self, workers: Workers) -> None:
-        """Create without series. `workers` decompress and parse the pushes."""
+        """Create an empty set of series. `workers` decompress and parse the pushes."""
         self._workers = workers
         self._reads = asyncio.Semaphore(MAX_CONCURRENT_READS)
         self._clients: dict[UUID, _ClientSeries] = {}

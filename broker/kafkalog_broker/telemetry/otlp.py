@@ -68,20 +68,21 @@ def points(data: bytes) -> Iterator[Point]:
 
 
 def _points(message: Any) -> Iterator[Point]:
-    left = MAX_MESSAGES  # number of messages that may still be visited
+    messages_left = MAX_MESSAGES  # number of messages that may still be visited
 
     def counted(messages: Iterable[Any]) -> Iterator[Any]:
-        nonlocal left
+        nonlocal messages_left
         for nested in messages:
-            left -= 1
-            if left < 0:
+            messages_left -= 1
+            if messages_left < 0:
                 raise ValueError(f"more than {MAX_MESSAGES} resources, scopes, metrics, points and attributes")
             yield nested
 
     for resource in counted(message.resource_metrics):
         for scope in counted(resource.scope_metrics):
             for metric in counted(scope.metrics):
-                name, is_delta = metric.name, metric.sum.aggregation_temporality == DELTA
+                name = metric.name
+                is_delta = metric.sum.aggregation_temporality == DELTA
                 for point in counted(chain(metric.gauge.data_points, metric.sum.data_points)):
                     value = float(point.as_int if point.WhichOneof("either") == "as_int" else point.as_double)
                     attributes = ",".join(f"{entry.key}={_text(entry.value)}" for entry in counted(point.attributes))
@@ -103,7 +104,8 @@ def _metrics_data() -> Any:
             if isinstance(kind, int):
                 descriptor.type = kind
             else:
-                descriptor.type, descriptor.type_name = _Field.TYPE_MESSAGE, f".kafkalog.otlp.{kind}"
+                descriptor.type = _Field.TYPE_MESSAGE
+                descriptor.type_name = f".kafkalog.otlp.{kind}"
                 descriptor.label = _Field.LABEL_OPTIONAL if field in _SINGULAR else _Field.LABEL_REPEATED
             if field in _EITHER:
                 descriptor.oneof_index = 0

@@ -55,7 +55,8 @@ class Authority:
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime,
         extensions: Sequence[x509.ExtensionType], *, is_authority: bool = False,
     ) -> str:  # fmt: skip
-        public_key, serial_number = key.public_key(), x509.random_serial_number()
+        public_key = key.public_key()
+        serial_number = x509.random_serial_number()
         begin = min(datetime.now(UTC), end) - SLACK
         builder = x509.CertificateBuilder(self._name, subject, public_key, serial_number, begin, end)
         builder = builder.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)

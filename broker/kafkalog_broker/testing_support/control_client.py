@@ -7,7 +7,7 @@ import socket
 from datetime import timedelta
 from typing import Any, BinaryIO, Literal
 
-RESPONSE_S = 60.0  # time limit of a response
+RESPONSE_TIMEOUT_S = 60.0  # time limit of a response
 
 
 class Channel:
@@ -21,7 +21,7 @@ class Channel:
         """Open a new channel, and return its other end, which the broker inherits and the caller closes."""
         self.close()
         self._socket, other_end = socket.socketpair()
-        self._socket.settimeout(RESPONSE_S)
+        self._socket.settimeout(RESPONSE_TIMEOUT_S)
         self._responses = self._socket.makefile("rb")
         return other_end
 
@@ -58,7 +58,8 @@ class Fault:
     """A fault that was added to the broker."""
 
     def __init__(self, channel: Channel, number: int) -> None:
-        self._channel, self._number = channel, number
+        self._channel = channel
+        self._number = number
 
     @property
     def met(self) -> int:

@@ -30,7 +30,8 @@ class MovedTimers:
     """A Scheduler whose timers become due when the clock is advanced. `schedule` starts the underlying timers."""
 
     def __init__(self, clock: Clock, schedule: Scheduler) -> None:
-        self.clock, self.schedule = clock, schedule
+        self.clock = clock
+        self.schedule = schedule
         self.armed: dict[_MovedTimer, TimerHandle] = {}
 
     def __call__(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:

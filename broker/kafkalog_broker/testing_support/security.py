@@ -21,7 +21,7 @@ ADMIN = "kafkalog-testing"  # user of the test helpers, such as `create_topic` a
 
 HOSTS = ("localhost", "127.0.0.1")
 ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"  # audience of tokens
-TOKEN_S = 3600.0
+TOKEN_LIFETIME_S = 3600.0
 
 
 class SecurityForTests:
@@ -97,14 +97,14 @@ class SecurityForTests:
         if self.protocol in TLS_PROTOCOLS:
             settings["ssl.ca.pem"] = self.certificate
         if self._requires_certificates:
-            own = self.issued(self._name(user))
-            settings |= {"ssl.certificate.pem": own.chain, "ssl.key.pem": own.key}
+            certificate = self.issued(self._name(user))
+            settings |= {"ssl.certificate.pem": certificate.chain, "ssl.key.pem": certificate.key}
         if self.protocol in SASL_PROTOCOLS:
             name = self._name(user)
             settings["sasl.mechanism"] = mechanism
             if mechanism == OAUTHBEARER:
                 self.password(name)
-                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_S)
+                settings["oauth_cb"] = lambda config: (self.token(name), time.time() + TOKEN_LIFETIME_S)
             else:
                 settings |= {"sasl.username": name, "sasl.password": self.password(name)}
         return settings
@@ -116,14 +116,14 @@ class SecurityForTests:
             return None
         context = ssl.create_default_context(cadata=self.certificate)
         if self._requires_certificates:
-            own = self.issued(self._name(user))
+            certificate = self.issued(self._name(user))
             with tempfile.NamedTemporaryFile("w") as file:  # Python loads a key from a file only
-                file.write(own.key + own.chain)
+                file.write(certificate.key + certificate.chain)
                 file.flush()
                 context.load_cert_chain(file.name)
         return context
 
-    def token(self, user: str | None = None, seconds: float = TOKEN_S, **claims: Any) -> str:
+    def token(self, user: str | None = None, seconds: float = TOKEN_LIFETIME_S, **claims: Any) -> str:
         """Return a token of OAUTHBEARER that expires after `seconds`. `claims` replace the usual ones; None omits
         one."""
         now = time.time()

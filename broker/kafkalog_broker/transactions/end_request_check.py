@@ -33,7 +33,8 @@ def must_prepare_end(
     Raises:
         BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions or invalid_txn_state.
     """
-    state, bumps_epoch = metadata.state, client_version >= EPOCH_BUMP
+    state = metadata.state
+    bumps_epoch = client_version >= EPOCH_BUMP
     is_current = metadata.producer_epoch == producer.epoch
     is_repeated = bumps_epoch and metadata.producer_epoch == producer.epoch + 1
     # The response to a request with the last epoch contains the next producer ID with epoch 0.
@@ -62,7 +63,7 @@ def must_prepare_end(
         return True  # the producer cannot know whether any part of its transaction has arrived
     if (state, commit) in _PREPARED:
         raise metadata.concurrent_error()
-    what = f"there is nothing to {'commit' if commit else 'abort'}"
+    message = f"there is nothing to {'commit' if commit else 'abort'}"
     raise BrokerError(
-        ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {what}"
+        ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {message}"
     )

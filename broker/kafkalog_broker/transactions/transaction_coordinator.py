@@ -62,7 +62,7 @@ class TransactionCoordinator:
         new_producer_id: Callable[[], int],
         flushes: LogFlushes | None = None,
     ) -> None:
-        """Create without loaded partitions.
+        """Create a coordinator that has loaded no partitions yet.
 
         Args:
             state_log: The topic __transaction_state.
@@ -292,8 +292,9 @@ class TransactionCoordinator:
         """Check that a partition is in the open transaction. With ADD_PARTITION, add the partition if it is not.
 
         Raises:
-            BrokerError: invalid_producer_id_mapping, invalid_producer_epoch, concurrent_transactions, one of NOT_READY,
-                or the error of `operation` for a partition that is not in the transaction.
+            BrokerError: invalid_producer_id_mapping, invalid_producer_epoch, concurrent_transactions or one of
+                NOT_READY. For a partition that is not in the transaction: invalid_txn_state, or the code of
+                `verify_partitions` if `operation` is GENERIC_ERROR.
         """
         try:
             if operation is SupportedOperation.ADD_PARTITION:

@@ -21,7 +21,9 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
+_RETRY_DELAY_S = (
+    0.1  # delay before outstanding markers are retried, as long as clients wait after CONCURRENT_TRANSACTIONS
+)
 
 
 class TransactionEnds:
@@ -72,7 +74,7 @@ class TransactionEnds:
             del self._running[transactional_id]
             ended.set()
         if not is_complete:
-            self.complete_soon(_RETRY_S)
+            self.complete_soon(_RETRY_DELAY_S)
 
     async def _try_complete(self, transactional_id: str) -> bool:
         """Return False if a marker is outstanding."""
@@ -106,7 +108,7 @@ class TransactionEnds:
         if self._completing_all is None or self._completing_all.done():
             self._completing_all = asyncio.create_task(self._complete_all())
         else:
-            self.complete_soon(_RETRY_S)
+            self.complete_soon(_RETRY_DELAY_S)
 
     async def _complete_all(self) -> None:
         for transactional_id in self._coordinator.prepared:

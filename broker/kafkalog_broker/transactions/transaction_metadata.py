@@ -67,7 +67,7 @@ class TransactionMetadata:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the epoch cannot be incremented, so that the producer needs another id."""
+        """True if the epoch cannot be incremented, so that the producer needs another id."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
@@ -86,7 +86,8 @@ class TransactionMetadata:
         Raises:
             BrokerError: producer_fenced, if another producer has taken over the ID.
         """
-        producer_id, epoch = self.producer_id, self.producer_epoch + 1
+        producer_id = self.producer_id
+        epoch = self.producer_epoch + 1
         last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else self.producer_epoch
         if expected_epoch is not None and self.producer_epoch not in (NO_PRODUCER_EPOCH, expected_epoch):
             if expected_epoch != self.last_producer_epoch:
@@ -94,7 +95,8 @@ class TransactionMetadata:
             # The producer repeats a request whose response was lost: it gets the same epoch again.
             epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         elif self.is_exhausted:
-            producer_id, epoch = new_producer_id(), 0
+            producer_id = new_producer_id()
+            epoch = 0
         return self._transition(
             TransactionState.EMPTY, now_ms, producer_id=producer_id, producer_epoch=epoch,
             last_producer_epoch=last_epoch, timeout_ms=timeout_ms, partitions=frozenset(), start_ms=NOT_STARTED,
@@ -119,7 +121,8 @@ class TransactionMetadata:
         """
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP:
-            epoch, last_epoch = min(self.producer_epoch + 1, MAX_EPOCH), self.producer_epoch
+            epoch = min(self.producer_epoch + 1, MAX_EPOCH)
+            last_epoch = self.producer_epoch
         return self._transition(
             TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT, now_ms,
             producer_epoch=epoch, last_producer_epoch=last_epoch, next_producer_id=next_producer_id,
@@ -141,8 +144,8 @@ class TransactionMetadata:
 
     def _transition(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
         if self.state not in VALID_PREVIOUS_STATES[state]:
-            what = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
-            raise BrokerError(ErrorCode.unknown_server_error, what)
+            message = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
+            raise BrokerError(ErrorCode.unknown_server_error, message)
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     def fenced_error(self, epoch: int) -> BrokerError:

@@ -69,12 +69,14 @@ def decode_key(data: bytes) -> str:
 
 def decode_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     """Decode a value. Raises UnsupportedFormat for another version or an unknown state, and CorruptLog."""
-    what = f"the record of transactional id {transactional_id!r}"
-    producer_id, epoch, timeout_ms, state_number, topics, updated_ms, start_ms, *tagged, _ = _VALUE.decode(data, what)
+    subject = f"the record of transactional id {transactional_id!r}"
+    producer_id, epoch, timeout_ms, state_number, topics, updated_ms, start_ms, *tagged, _ = _VALUE.decode(
+        data, subject
+    )
     try:
         state = TransactionState(state_number)
     except ValueError:
-        raise UnsupportedFormat(f"{what} has the unknown state {state_number}") from None
+        raise UnsupportedFormat(f"{subject} has the unknown state {state_number}") from None
     partitions = frozenset(TopicPartition(topic, index) for topic, indexes in topics or () for index in indexes)
     return TransactionMetadata(
         transactional_id, producer_id, epoch, timeout_ms, state, partitions, updated_ms, start_ms, *tagged

@@ -28,12 +28,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is persisted and markers are outstanding."""
+        """True if the outcome is persisted and markers are outstanding."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def may_expire(self) -> bool:
-        """Whether no transaction is open, so that the ID may be removed after transactional.id.expiration.ms."""
+        """True if no transaction is open, so that the ID may be removed after transactional.id.expiration.ms."""
         return self in _NOT_OPEN
 
 

@@ -51,7 +51,7 @@ class UncleanStartPlan:
     """
 
     def __init__(self, metadata_by_producer: dict[int, TransactionMetadata], states: ProducerStates) -> None:
-        """Create without actions; `decide` adds them."""
+        """Create an empty plan; `decide` adds actions to it."""
         self._metadata_by_producer = metadata_by_producer
         self._states = states
         self._outcomes: list[Outcome] = []

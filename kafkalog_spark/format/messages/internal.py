@@ -79,23 +79,23 @@ class Message:
         )
         self._newest = max(self.version_by_prefix)
 
-    def decode(self, data: bytes, what: str = "") -> Any:
+    def decode(self, data: bytes, described: str = "") -> Any:
         """Read a coordinator's key or value. Bytes after it are ignored.
 
         Args:
             data: The record's key or value, including the prefix.
-            what: Name of the message for errors; Kafka's name by default.
+            described: Name of the message for errors; Kafka's name by default.
 
         Raises:
             UnsupportedFormat: If the type of the key or the version of the value is unknown.
             CorruptLog: If the bytes do not fit the definition.
         """
-        what = what or self.name
-        prefix = _prefix(data, what)
+        described = described or self.name
+        prefix = _prefix(data, described)
         if prefix not in self.version_by_prefix:
             known = f"0 to {self._newest}" if len(self.version_by_prefix) > 1 else self._newest
-            raise UnsupportedFormat(f"{what} of version {prefix}, expected {known}")
-        return _decoded(self.read[prefix], data, what)
+            raise UnsupportedFormat(f"{described} of version {prefix}, expected {known}")
+        return _decoded(self.read[prefix], data, described)
 
     def encode(self, values: Sequence[Any], version: int | None = None) -> bytes:
         """Write a coordinator's key or value, in the newest version unless another one is given.
@@ -116,10 +116,10 @@ def decode_key(topic: str, data: bytes) -> tuple[int, Any] | None:
     Raises:
         CorruptLog: If the bytes do not fit the definition.
     """
-    what = "a key of " + topic
-    kind = _prefix(data, what)
-    key = _keys(topic).get(kind)
-    return None if key is None else (kind, _decoded(message(key).read[kind], data, what))
+    described = "a key of " + topic
+    key_type = _prefix(data, described)
+    key = _keys(topic).get(key_type)
+    return None if key is None else (key_type, _decoded(message(key).read[key_type], data, described))
 
 
 @cache
@@ -145,15 +145,15 @@ def _writer(compiled: CompiledMessage, prefix: bytes) -> Write:
     return lambda values: bytes(write(values, bytearray(prefix)))
 
 
-def _prefix(data: bytes, what: str) -> int:
+def _prefix(data: bytes, described: str) -> int:
     """Return the type or version at the beginning of a key or value."""
     if len(data) < _PREFIX.size:
-        raise CorruptLog(f"{what}: it ends early, at byte {len(data)} of {len(data)}")
+        raise CorruptLog(f"{described}: it ends early, at byte {len(data)} of {len(data)}")
     return int.from_bytes(data[: _PREFIX.size], "big", signed=True)
 
 
-def _decoded(read: Read, data: bytes, what: str) -> Any:
+def _decoded(read: Read, data: bytes, described: str) -> Any:
     try:
         return read(data, _PREFIX.size)[0]
     except Malformed as error:
-        raise CorruptLog(f"{what}: {error}, at byte {error.position} of {len(data)}") from None
+        raise CorruptLog(f"{described}: {error}, at byte {error.position} of {len(data)}") from None

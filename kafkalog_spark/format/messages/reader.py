@@ -1,4 +1,4 @@
-"""Generator of the Python source of readers of messages.
+"""Generates the Python source of readers of messages.
 
 For example, this is the reader of OffsetCommitKey, which has two strings and an int32:
 
@@ -145,13 +145,13 @@ class ReaderSource(Source):
             if conversion is not None:
                 self.add_line(f"{name} = {conversion.read.format(name)}")
             if field.largest is not None:
-                why = f"f'{field.name.replace('_', ' ')} is {{{name}}}, expected 0 to {field.largest}'"
-                self.add_line(f"if not 0 <= {name} <= {field.largest}: malformed({why}, at - {packed.size})")
+                message = f"f'{field.name.replace('_', ' ')} is {{{name}}}, expected 0 to {field.largest}'"
+                self.add_line(f"if not 0 <= {name} <= {field.largest}: malformed({message}, at - {packed.size})")
 
     def _add_tagged_fields(self, tagged: Sequence[Field], names: Mapping[Field, str]) -> None:
         for field in tagged:
             self.add_line(f"{names[field]} = {self._default(field)}")
-        count, tag, size, end = (self.new_name(what) for what in ("count", "tag", "size", "end"))
+        count, tag, size, end = (self.new_name(variable) for variable in ("count", "tag", "size", "end"))
         self.add_line("if data[at] == 0: at += 1")
         with self.block("else:"):
             self.add_line(f"{count}, at = read_uvarint(data, at)")
@@ -170,8 +170,8 @@ class ReaderSource(Source):
                 for field in tagged:
                     with self.block(f"if {tag} == {field.tag}:"):
                         self.add_field(field, names[field])
-                        why = f"f'tagged field {field.tag} does not fill its {{{size}}} bytes'"
-                        self.add_line(f"if at != {end}: malformed({why}, {end} - {size})")
+                        message = f"f'tagged field {field.tag} does not fill its {{{size}}} bytes'"
+                        self.add_line(f"if at != {end}: malformed({message}, {end} - {size})")
                 self.add_line(f"at = {end}")
 
     def _default(self, field: Field) -> str:
@@ -185,8 +185,8 @@ class ReaderSource(Source):
     def _add_array(self, field: Field, name: str) -> None:
         with self._add_length(field, f"the array {field.name}", name, is_nullable=field.is_nullable):
             min_size = max(self._min_element_size(field), 1)
-            why = f"f'an array of {{{name}}} elements, but only {{size - at}} bytes are left'"
-            self.add_line(f"if {name} * {min_size} > size - at: malformed({why}, at)")
+            message = f"f'an array of {{{name}}} elements, but only {{size - at}} bytes are left'"
+            self.add_line(f"if {name} * {min_size} > size - at: malformed({message}, at)")
             self._add_element_limit(name)
             values, value = self.new_name("values"), self.new_name("value")
             form = self._values.format_character(field)
@@ -211,13 +211,13 @@ class ReaderSource(Source):
         with self._add_length(field, field.name, name, is_nullable=is_nullable, is_text=field.type == "string"):
             end = self.new_name("end")
             self.add_line(f"{end} = at + {name}")
-            why = f"f'{field.name} of {{{name}}} bytes, but only {{size - at}} bytes are left'"
-            self.add_line(f"if {end} > size: malformed({why}, at)")
+            message = f"f'{field.name} of {{{name}}} bytes, but only {{size - at}} bytes are left'"
+            self.add_line(f"if {end} > size: malformed({message}, at)")
             self.add_line(f"{name} = {_DECODERS[field.type].format(end)}")
             self.add_line(f"at = {end}")
 
     def _add_length(
-        self, field: Field, what: str, name: str, *, is_nullable: bool, is_text: bool = False
+        self, field: Field, described: str, name: str, *, is_nullable: bool, is_text: bool = False
     ) -> AbstractContextManager[None]:
         """Add the lines that read a length, or null. Returns the block for a value that is not null."""
         width = 1 if field.is_flexible else 2 if is_text else 4
@@ -228,8 +228,8 @@ class ReaderSource(Source):
             self.add_line(f"{name}, = {'i16' if is_text else 'i32'}(data, at); at += {width}")
         with self.block(f"if {name} < 0:"):
             if not self._values.is_tuple:  # Kafka reads every negative length as null; records may have one
-                self.add_line(f"if {name} < -1: malformed(f'{what} has the length {{{name}}}', at - {width})")
-            self.add_line(f"{name} = None" if is_nullable else f"malformed('{what} is null', at - {width})")
+                self.add_line(f"if {name} < -1: malformed(f'{described} has the length {{{name}}}', at - {width})")
+            self.add_line(f"{name} = None" if is_nullable else f"malformed('{described} is null', at - {width})")
         return self.block("else:")
 
     def _min_element_size(self, array: Field) -> int:
@@ -248,8 +248,8 @@ class ReaderSource(Source):
         return 2 if field.type == "string" and not is_array else 4
 
 
-def _malformed(why: str, position: int) -> NoReturn:
-    raise Malformed(why, position) from None
+def _malformed(message: str, position: int) -> NoReturn:
+    raise Malformed(message, position) from None
 
 
 def _unreadable(error: Exception, position: int) -> NoReturn:

@@ -20,7 +20,7 @@ _ANNOTATIONS = {
 
 
 class Conversion(NamedTuple):
-    """Conversion between the values that `struct` packs and the values in Python.
+    """Converts between the values that `struct` packs and the values in Python.
 
     Attributes:
         format_character: Format character of the packed value, or "16s".
@@ -83,6 +83,8 @@ class Values:
     def annotation(self, field: Field) -> str:
         """Return the type of a field's attribute, as source text."""
         conversion = self.conversion(field)
-        kind = field.type if field.struct else _ANNOTATIONS[field.type] if conversion is None else conversion.annotation
-        whole = f"tuple[{kind}, ...]" if field.is_array else kind
-        return f"{whole} | None" if field.is_nullable and not whole.endswith("None") else whole
+        element_type = (
+            field.type if field.struct else _ANNOTATIONS[field.type] if conversion is None else conversion.annotation
+        )
+        full_type = f"tuple[{element_type}, ...]" if field.is_array else element_type
+        return f"{full_type} | None" if field.is_nullable and not full_type.endswith("None") else full_type

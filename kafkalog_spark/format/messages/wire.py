@@ -1,4 +1,4 @@
-"""Reading of parts of a message without its definition: lengths, compact strings and tagged fields (KIP-482)."""
+"""Reads parts of a message without its definition: lengths, compact strings and tagged fields (KIP-482)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kafkalog_spark.format.varints import read_uvarint, uvarint
 class Malformed(ValueError):
     """The bytes are not the expected message. `position` is that of the first wrong or missing byte."""
 
-    def __init__(self, why: str, position: int) -> None:
-        super().__init__(why)
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message)
         self.position = position
 
 

@@ -1,4 +1,4 @@
-"""Generator of the Python source of writers of messages.
+"""Generates the Python source of writers of messages.
 
 A writer appends a message to the bytearray `out`. The lines are explained by an example in reader.py.
 """

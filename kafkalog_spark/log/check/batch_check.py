@@ -13,7 +13,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 @dataclass(slots=True)
@@ -34,77 +34,106 @@ class BatchCheck:
     leader_epoch: int = layout.NO_LEADER_EPOCH
     has_gaps: bool = False
 
-    def take(self, table: Table) -> Iterator[Fault]:
-        """Yield the faults of the next batches. `table` has at least one row."""
-        base, last, count = (
-            table[:, HeaderColumn.BASE_OFFSET],
-            table[:, HeaderColumn.LAST_OFFSET],
-            table[:, HeaderColumn.COUNT],
-        )
-        v2 = table[:, HeaderColumn.MAGIC] == 2
-        previous = np.concatenate(([self.last_offset], last[:-1]))
-        lowest = np.maximum(previous + 1, self.base_offset)
+    def check_batches(self, headers: HeaderTable) -> Iterator[Fault]:
+        """Check the next batches of the segment, given as header rows (at least one), and yield their faults."""
+        yield from self._check_offsets(headers)
+        yield from self._check_record_counts(headers)
+        codecs = headers[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
+        for row in _rows_of(codecs > max(Codec)):
+            yield _batch_fault(headers, row, "the codec of a batch", f"0 to {max(Codec)}", str(int(codecs[row])))
+        yield from self._check_epochs(headers)
+        self._advance(headers)
+
+    def _check_offsets(self, headers: HeaderTable) -> Iterator[Fault]:
+        base_offsets, last_offsets = headers[:, HeaderColumn.BASE_OFFSET], headers[:, HeaderColumn.LAST_OFFSET]
+        lowest = np.maximum(self._previous_last_offsets(headers) + 1, self.base_offset)
         end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
-        for row in _rows_of((base < lowest) | (last < base) | (last >= end)):
-            upto = "" if self.next_base_offset is None else f" up to {end - 1}"
+        upper_bound_text = "" if self.next_base_offset is None else f" up to {end - 1}"
+        for row in _rows_of((base_offsets < lowest) | (last_offsets < base_offsets) | (last_offsets >= end)):
             yield _batch_fault(
-                table, row, "the offsets of a batch", f"{int(lowest[row])} or higher{upto}",
-                f"{int(base[row])} to {int(last[row])}",
+                headers, row, "the offsets of a batch", f"{int(lowest[row])} or higher{upper_bound_text}",
+                f"{int(base_offsets[row])} to {int(last_offsets[row])}",
             )  # fmt: skip
-        for row in _rows_of(last - self.base_offset > MAX_RELATIVE_OFFSET):
+        for row in _rows_of(last_offsets - self.base_offset > MAX_RELATIVE_OFFSET):
             yield _batch_fault(
-                table, row, "an offset too far from the segment's base offset for an index",
-                f"{self.base_offset + MAX_RELATIVE_OFFSET} at most", str(int(last[row])),
+                headers, row, "an offset too far from the segment's base offset for an index",
+                f"{self.base_offset + MAX_RELATIVE_OFFSET} at most", str(int(last_offsets[row])),
             )  # fmt: skip
-        for row in _rows_of(v2 & ((count < 0) | (count > last - base + 1))):
-            most = int(last[row] - base[row]) + 1
-            yield _batch_fault(table, row, "the record count of a batch", f"0 to {most}", str(int(count[row])))
-        codec = table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
-        for row in _rows_of(codec > max(Codec)):
-            yield _batch_fault(table, row, "the codec of a batch", f"0 to {max(Codec)}", str(int(codec[row])))
-        epochs = table[:, HeaderColumn.LEADER_EPOCH]
-        highest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], epochs)))
-        for row in _rows_of((epochs < layout.NO_LEADER_EPOCH) | ((epochs >= 0) & (epochs < highest[:-1]))):
+
+    def _check_record_counts(self, headers: HeaderTable) -> Iterator[Fault]:
+        counts, highest = headers[:, HeaderColumn.COUNT], _offset_counts(headers)
+        for row in _rows_of(_is_v2(headers) & ((counts < 0) | (counts > highest))):
             yield _batch_fault(
-                table, row, "the leader epoch of a batch", f"{int(highest[row])} or higher", str(int(epochs[row]))
+                headers, row, "the record count of a batch", f"0 to {int(highest[row])}", str(int(counts[row]))
             )
-        self.leader_epoch = int(highest[-1])
-        self.has_gaps |= bool(((base != previous + 1) | (v2 & (count != last - base + 1)))[1:].any())
-        self.has_gaps |= bool(base[0] != self.last_offset + 1) or bool(v2[0] and count[0] != last[0] - base[0] + 1)
-        self.last_offset = int(last[-1])
+
+    def _check_epochs(self, headers: HeaderTable) -> Iterator[Fault]:
+        epochs = headers[:, HeaderColumn.LEADER_EPOCH]
+        lowest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], epochs)))[:-1]
+        for row in _rows_of((epochs < layout.NO_LEADER_EPOCH) | ((epochs >= 0) & (epochs < lowest))):
+            yield _batch_fault(
+                headers, row, "the leader epoch of a batch", f"{int(lowest[row])} or higher", str(int(epochs[row]))
+            )
+
+    def _advance(self, headers: HeaderTable) -> None:
+        """Update the attributes with checked batches."""
+        is_after_gap = headers[:, HeaderColumn.BASE_OFFSET] != self._previous_last_offsets(headers) + 1
+        lacks_records = _is_v2(headers) & (headers[:, HeaderColumn.COUNT] != _offset_counts(headers))
+        self.has_gaps |= bool((is_after_gap | lacks_records).any())
+        self.leader_epoch = max(self.leader_epoch, int(headers[:, HeaderColumn.LEADER_EPOCH].max()))
+        self.last_offset = int(headers[-1, HeaderColumn.LAST_OFFSET])
+
+    def _previous_last_offsets(self, headers: HeaderTable) -> npt.NDArray[np.int64]:
+        """Return the last offset of the batch before each batch."""
+        return np.concatenate(([self.last_offset], headers[:-1, HeaderColumn.LAST_OFFSET]))
 
 
 @dataclass(frozen=True, slots=True)
 class EpochCheck:
-    """Comparison of a leader-epoch-checkpoint with the batches from the log start offset on."""
+    """Compares leader-epoch-checkpoint with the leader epochs of the batches at and above the log start offset."""
 
     entries: Sequence[EpochEntry]
     log_start_offset: int
 
     def check_order(self) -> Iterator[Fault]:
-        """Yield a fault for each entry whose epoch or start offset does not increase."""
+        """Yield a fault for each entry whose epoch does not increase, or whose start offset decreases."""
         for before, after in zip(self.entries, self.entries[1:], strict=False):
             if after.epoch <= before.epoch or after.start_offset < before.start_offset:
                 yield Fault(
-                    f"the entry of epoch {after.epoch} does not follow",
+                    f"the entry of epoch {after.epoch} is out of order",
                     offset=after.start_offset,
                     expected=f"above epoch {before.epoch}, from offset {before.start_offset} on",
                     got=f"epoch {after.epoch}, offset {after.start_offset}",
                 )
 
-    def take(self, table: Table) -> Iterator[Fault]:
-        """Yield a fault for each batch whose leader epoch differs from the checkpoint's at its base offset."""
-        epochs, base = table[:, HeaderColumn.LEADER_EPOCH], table[:, HeaderColumn.BASE_OFFSET]
-        starts = np.array([entry.start_offset for entry in self.entries], np.int64)
-        by_entry = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
-        listed = by_entry[np.searchsorted(starts, base, side="right")]
-        for row in _rows_of((epochs >= 0) & (base >= self.log_start_offset) & (listed != epochs)):
+    def check_batches(self, headers: HeaderTable) -> Iterator[Fault]:
+        """Yield a fault for each batch whose leader epoch differs from the checkpoint's at its base offset.
+
+        Entries out of order, which `check_order` has reported, are sorted by start offset.
+        """
+        epochs, base_offsets = headers[:, HeaderColumn.LEADER_EPOCH], headers[:, HeaderColumn.BASE_OFFSET]
+        entries = sorted(self.entries, key=lambda entry: entry.start_offset)
+        start_offsets = np.array([entry.start_offset for entry in entries], np.int64)
+        entry_epochs = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in entries)], np.int64)
+        listed = entry_epochs[np.searchsorted(start_offsets, base_offsets, side="right")]
+        for row in _rows_of((epochs >= 0) & (base_offsets >= self.log_start_offset) & (listed != epochs)):
             yield Fault(
-                f"the leader epoch at offset {int(base[row])}, whose batch was written in epoch {int(epochs[row])}",
-                offset=int(base[row]),
+                f"the checkpoint's leader epoch for the batch at offset {int(base_offsets[row])}",
+                offset=int(base_offsets[row]),
                 expected=str(int(epochs[row])),
                 got=str(int(listed[row])) if listed[row] >= 0 else "none",
             )
+
+
+def _is_v2(headers: HeaderTable) -> npt.NDArray[np.bool_]:
+    is_v2: npt.NDArray[np.bool_] = headers[:, HeaderColumn.MAGIC] == 2
+    return is_v2
+
+
+def _offset_counts(headers: HeaderTable) -> npt.NDArray[np.int64]:
+    """Return the number of offsets that each batch covers."""
+    counts: npt.NDArray[np.int64] = headers[:, HeaderColumn.LAST_OFFSET] - headers[:, HeaderColumn.BASE_OFFSET] + 1
+    return counts
 
 
 def _rows_of(is_wrong: npt.NDArray[np.bool_]) -> list[int]:
@@ -113,5 +142,7 @@ def _rows_of(is_wrong: npt.NDArray[np.bool_]) -> list[int]:
     return rows
 
 
-def _batch_fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
-    return Fault(what, int(table[row, HeaderColumn.POSITION]), int(table[row, HeaderColumn.BASE_OFFSET]), expected, got)
+def _batch_fault(headers: HeaderTable, row: int, what: str, expected: str, got: str) -> Fault:
+    """Return a fault of the batch in `row`. what: name of the wrong value."""
+    position, base_offset = int(headers[row, HeaderColumn.POSITION]), int(headers[row, HeaderColumn.BASE_OFFSET])
+    return Fault(what, position, base_offset, expected, got)

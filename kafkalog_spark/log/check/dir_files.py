@@ -1,4 +1,4 @@
-"""Check of the files directly in log directories: checkpoints, meta.properties, and names of directories.
+"""Checks the files directly in log directories: checkpoints, meta.properties, and names of directories.
 
 Checkpoints are read before the logs. If they were read afterwards, they might be ahead of a log that is being written.
 """
@@ -39,7 +39,7 @@ _OWN_PREFIX = "kafkalog."
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """State of a log directory by the files directly in it.
+    """State of a log directory, according to the files directly in it.
 
     Attributes:
         is_clean_shutdown: True if it has a clean-shutdown marker.
@@ -52,7 +52,8 @@ class LogDirState:
     @classmethod
     def read(cls, path: str, store: Store, findings: Findings) -> LogDirState:
         """Read the files of the log directory `path`, and report those that cannot be parsed to `findings`."""
-        is_clean_shutdown, checkpoints = names.CLEAN_SHUTDOWN_FILE in store.list(path).names, {}
+        is_clean_shutdown = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
+        checkpoints = {}
         for name in CHECKPOINTS:
             file = os.path.join(path, name)
             parsed = findings.read(file, partial(parsed_file, store, file, checkpoint.parse_offset_checkpoint))
@@ -112,7 +113,7 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
         file = os.path.join(path, name)
         if listing.is_directory(name):
             parsed = names.parse_partition_dir(name)
-            if store.remote and name.startswith(_OWN_PREFIX):
+            if store.is_remote and name.startswith(_OWN_PREFIX):
                 continue
             if parsed is None and name != names.INDEX_CACHE_DIR:
                 what = "not a partition directory (<topic>-<partition>): Apache Kafka refuses to start with it"
@@ -141,7 +142,12 @@ def _check_topic_ids(local: Mapping[TopicPartition, PartitionLocation], findings
 
 
 def check_checkpoints(
-    location: PartitionLocation, state: LogDirState, result: PartitionResult, findings: Findings, *, closed: bool
+    location: PartitionLocation,
+    state: LogDirState,
+    result: PartitionResult,
+    findings: Findings,
+    *,
+    was_closed_cleanly: bool,
 ) -> None:
     """Compare a partition's offsets in the checkpoints of its log directory with the result of its check."""
     if result.is_deleted or result.is_damaged:
@@ -153,11 +159,11 @@ def check_checkpoints(
             continue
         if not 0 <= offset <= end:
             expected = f"0 to {end}, the log end offset"
-        elif closed and name == checkpoint.RECOVERY_POINT_CHECKPOINT and offset != end:
+        elif was_closed_cleanly and name == checkpoint.RECOVERY_POINT_CHECKPOINT and offset != end:
             expected = f"{end}, the log end offset, after a clean stop"
         else:
             continue
-        # Flushed offsets cannot lie in a torn tail. The high watermark and the cleaner's checkpoint can.
+        # Flushed offsets cannot be in a torn tail. The high watermark and the cleaner's checkpoint can.
         is_flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
         severity = Severity.NOTE if result.has_torn_tail and not is_flushed else Severity.ERROR
         fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))

@@ -55,11 +55,11 @@ class Finding:
 
     def __str__(self) -> str:
         fault = self.fault
-        what = fault.what
+        problem = fault.what
         if fault.expected is not None:
-            what += f": expected {fault.expected}, got {fault.got}"
+            problem += f": expected {fault.expected}, got {fault.got}"
         text = KafkalogError(
-            what, topic_partition=self.topic_partition, path=self.path, position=fault.position, offset=fault.offset
+            problem, topic_partition=self.topic_partition, path=self.path, position=fault.position, offset=fault.offset
         )
         return f"{self.severity.value}: {text}"
 

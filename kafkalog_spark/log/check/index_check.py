@@ -1,4 +1,4 @@
-"""Comparison of offset and time indexes with the batches, one header table at a time. No I/O.
+"""Compares offset and time indexes with the batches, one header table at a time. No I/O.
 
 An entry is correct if a reader can use it: reading from its position finds its offset, and no record up to its offset
 has a larger timestamp. Kafka's releases differ in which of several correct entries they write.
@@ -15,11 +15,11 @@ from kafkalog_spark.errors import CorruptIndex
 from kafkalog_spark.format import offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class _IndexCheck:
-    """Check of one index file.
+    """Compares one index file with the batches of its segment.
 
     Attributes:
         entries: Number of valid entries at the beginning of the file.
@@ -32,8 +32,8 @@ class _IndexCheck:
 
     def __init__(self, data: bytes, entries: int, base_offset: int, check: Callable[[bytes, int], None]) -> None:
         self.entries = entries
-        rest = data[entries * self._entry_size :]
-        self.padding = len(rest) if rest and not any(rest) else 0
+        after_entries = data[entries * self._entry_size :]
+        self.padding = len(after_entries) if after_entries and not any(after_entries) else 0
         self.faults: list[Fault] = []
         self._next = 0
         try:
@@ -46,28 +46,30 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """Check of one .index file."""
+    """Compares one .index file with the batches of its segment."""
 
     _kind, _entry_size = "offset index", offset_index.ENTRY_SIZE
 
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = offset_index.parse_offset_index(data, base_offset)
         self._open_entry: tuple[int, int] | None = None
-        """(number, offset) of an entry for several batches whose last batch was not checked yet."""
+        """(number, offset) of an entry that covers several batches, until the last of them has been checked."""
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
-    def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
+    def check_entries(self, table: HeaderTable, previous: int, begin: int) -> Iterator[Fault]:
         """Yield the faults of the entries that point into `table`.
 
         Args:
             table: Header table of the next batches.
-            previous: Last offset before them.
-            begin: Byte at which they begin. Entries that point to earlier bytes, into damage, are skipped.
+            previous: Last offset before these batches.
+            begin: Byte position of the first batch. Entries that point to earlier bytes point into damage; they are
+                skipped.
         """
-        index, slot = self._index, self._next
-        positions, last = table[:, HeaderColumn.POSITION], table[:, HeaderColumn.LAST_OFFSET]
+        index = self._index
+        positions = table[:, HeaderColumn.POSITION]
+        last = table[:, HeaderColumn.LAST_OFFSET]
         end = int(positions[-1] + table[-1, HeaderColumn.SIZE])
-        slot = max(slot, int(np.searchsorted(index.positions, begin, side="left")))
+        slot = max(self._next, int(np.searchsorted(index.positions, begin, side="left")))
         stop = int(np.searchsorted(index.positions, end, side="left"))
         yield from self._check_open_entry(last, index.positions[slot] if slot < len(index) else end, positions)
         for entry in range(slot, stop):
@@ -105,11 +107,11 @@ class OffsetIndexCheck(_IndexCheck):
                 yield self._fault(entry, offset, expected, f"offset {offset}")
 
     def skip_damage(self) -> None:
-        """Close the open entry without a check: its last batch may be part of the damage that follows."""
+        """Forget the open entry, because its last batch may be in the damaged bytes that follow."""
         self._open_entry = None
 
     def finish(self, end: int) -> Iterator[Fault]:
-        """Yield a fault for each entry that points to byte `end`, the end of the good batches, or after it."""
+        """Yield a fault for each entry that points to byte `end` (the end of the good batches) or beyond."""
         for entry in range(self._next, len(self._index)):
             position, offset = int(self._index.positions[entry]), int(self._index.offsets[entry])
             yield self._fault(entry, offset, f"a position below byte {end}, the end of the log", f"byte {position}")
@@ -119,7 +121,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Check of one .timeindex file.
+    """Compares one .timeindex file with the batches of its segment.
 
     Attributes:
         largest: Largest timestamp so far, in ms.
@@ -134,7 +136,7 @@ class TimeIndexCheck(_IndexCheck):
         self.largest_offset = base_offset
         super().__init__(data, len(self._index), base_offset, time_index.check_time_index)
 
-    def take(self, table: Table) -> Iterator[Fault]:
+    def check_entries(self, table: HeaderTable) -> Iterator[Fault]:
         """Yield the faults of entries whose offset is in `table`, which directly follows the previous batches."""
         index = self._index
         last = table[:, HeaderColumn.LAST_OFFSET]

@@ -1,4 +1,4 @@
-"""Check of log directories in one process: their files (dir_files.py), then their partitions (partition_task.py)."""
+"""Checks log directories in one process: their files (dir_files.py), then their partitions (partition_task.py)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def check_log_dirs(
     storage: StorageOptions | None = None,
     tier: TierOptions = DEFAULT_TIER_OPTIONS,
     *,
-    closed: bool = False,
-    records: bool = False,
+    was_closed_cleanly: bool = False,
+    decode_records: bool = False,
     on_finding: Callable[[Finding], None] | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> CheckResult:
@@ -56,9 +56,9 @@ def check_log_dirs(
         paths: Log directories or partition directories.
         storage: Options for object stores.
         tier: Options for remote segments.
-        closed: The brokers were stopped cleanly, so a torn tail or a padded index is an error. Implied by a
+        was_closed_cleanly: The brokers were stopped cleanly, so a torn tail or a padded index is an error. Implied by a
             clean-shutdown marker.
-        records: Also decode the records of each batch: a batch with a valid CRC may be malformed.
+        decode_records: Also decode the records of each batch: a batch with a valid CRC may be malformed.
         on_finding: Called with each finding.
         on_bytes: Called with (number of checked bytes, total number of bytes).
 
@@ -86,7 +86,14 @@ def check_log_dirs(
         state = states.get(location.log_dir)
         if isinstance(location, LocationWithoutTopicId):
             location = location.local  # an unreadable topic ID is a finding of its own
-        checked = check_partition(location, result.findings, state, closed=closed, on_bytes=count, records=records)
+        checked = check_partition(
+            location,
+            result.findings,
+            state,
+            was_closed_cleanly=was_closed_cleanly,
+            on_bytes=count,
+            decode_records=decode_records,
+        )
         if checked is not None:
             result.partitions[key] = checked
     result.findings.add_omitted()
@@ -95,7 +102,7 @@ def check_log_dirs(
 
 def _bytes_of(location: PartitionLocation) -> int:
     """Return the size of a partition's .log files; 0 if it cannot be listed, which its check reports."""
-    if not location.store.remote:
+    if not location.store.is_remote:
         return log_bytes(location.directory)
     try:
         files = location.store.list(location.directory).files

@@ -58,16 +58,16 @@ class PartitionCheck:
     Attributes:
         log: The log, opened with the offsets in the checkpoints.
         findings: Gets the faults.
-        closed: The broker was stopped cleanly; see SegmentCheck.
+        was_closed_cleanly: The broker was stopped cleanly; see SegmentCheck.
         on_bytes: Called with the number of bytes that were checked since the last call.
-        records: Also decode the records.
+        decode_records: Also decode the records.
     """
 
     log: partition_log.PartitionLog
     findings: Findings
-    closed: bool
+    was_closed_cleanly: bool
     on_bytes: Callable[[int], None]
-    records: bool = False
+    decode_records: bool = False
     _result: PartitionResult = field(default_factory=PartitionResult)
     _producers: ProducerCheck = field(init=False)
     _transactions: TransactionCheck = field(init=False)
@@ -104,38 +104,47 @@ class PartitionCheck:
     def _check_segments(self) -> None:
         log, result = self.log, self._result
         batches = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
-        for index, files in enumerate(log.segments):
-            batches = replace(batches, base_offset=files.base_offset, next_base_offset=log.next_base_offset(index))
-            try:
-                with log.open_segment(index) as file:
-                    segment = SegmentCheck(
-                        file,
-                        batches,
-                        self._transactions,
-                        self.findings,
-                        records=self.records,
-                        closed=self.closed,
-                        recovery_point=log.recovery_point,
-                        on_window=self._on_window,
-                        on_bytes=self.on_bytes,
-                    ).run()
-            except FileNotFoundError:
-                log.refresh()
-                if log.is_deleted:
-                    result.is_deleted = True
+        for files in list(log.segments):
+            # A refresh below lists the directory again: the segment may have another index then, or be gone.
+            index = log.segment_index(files.base_offset)
+            is_listed = index < len(log.segments) and log.segments[index].base_offset == files.base_offset
+            segment = None
+            if is_listed:
+                batches = replace(batches, base_offset=files.base_offset, next_base_offset=log.next_base_offset(index))
+                try:
+                    segment = self._check_segment(index, batches)
+                except FileNotFoundError:
+                    log.refresh()
+                    if log.is_deleted:
+                        result.is_deleted = True
+                        return
+                    if files.log in log.names:
+                        fault = Fault("listed in its directory, but does not exist when it is opened")
+                        self.findings.add(Severity.ERROR, self._path(files.log), fault)
+                except KafkalogError as error:  # I/O error
+                    self.findings.add_unreadable(error, self._path(files.log))
+                    result.is_damaged = True
                     return
+            if segment is None:
                 # Retention or the cleaner removed the segment. The following segments are still checked, but no longer
                 # compared with the earlier ones.
                 result.is_damaged = batches.has_gaps = True
-                if files.log in log.names:
-                    fault = Fault("listed in its directory, but does not exist when it is opened")
-                    self.findings.add(Severity.ERROR, self._path(files.log), fault)
                 segment = SegmentResult(files.base_offset)
-            except KafkalogError as error:  # I/O error
-                self.findings.add_unreadable(error, self._path(files.log))
-                result.is_damaged = True
-                return
             result.add(segment)
+
+    def _check_segment(self, index: int, batches: BatchCheck) -> SegmentResult:
+        with self.log.open_segment(index) as file:
+            return SegmentCheck(
+                file,
+                batches,
+                self._transactions,
+                self.findings,
+                decode_records=self.decode_records,
+                was_closed_cleanly=self.was_closed_cleanly,
+                recovery_point=self.log.recovery_point,
+                on_window=self._on_window,
+                on_bytes=self.on_bytes,
+            ).run()
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
         """Yield the faults that depend on more than one segment: those of producers and leader epochs."""
@@ -145,17 +154,17 @@ class PartitionCheck:
             if row == len(table):
                 break
             if row > done:
-                yield from self._producers.take(table[done:row], has_gaps=batches.has_gaps)
+                yield from self._producers.check_batches(table[done:row], has_gaps=batches.has_gaps)
                 done = row
             self._compare_snapshot(has_gaps=batches.has_gaps)
         if done < len(table):
-            yield from self._producers.take(table[done:], has_gaps=batches.has_gaps)
+            yield from self._producers.check_batches(table[done:], has_gaps=batches.has_gaps)
         if self._epochs.entries:
-            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
+            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_batches(table))
 
     def _compare_snapshot(self, *, has_gaps: bool) -> None:
         _, path, entries = self._snapshots.pop(0)
-        self.findings.add_errors(path, self._producers.compare(entries, has_gaps=has_gaps))
+        self.findings.add_errors(path, self._producers.compare_snapshot(entries, has_gaps=has_gaps))
 
     def _check_names(self) -> None:
         live = {

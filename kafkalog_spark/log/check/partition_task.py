@@ -1,4 +1,4 @@
-"""Check of one partition, the unit of work of a Spark task.
+"""Checks one partition, the unit of work of a Spark task.
 
 Partitions are checked independently of each other, and of the files of their log directories (dir_files.py).
 """
@@ -22,9 +22,9 @@ def check_partition(
     findings: Findings,
     state: LogDirState | None = None,
     *,
-    closed: bool = False,
+    was_closed_cleanly: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
-    records: bool = False,
+    decode_records: bool = False,
 ) -> PartitionResult | None:
     """Check a partition: its directory, its entries in the checkpoints, and its remote segments.
 
@@ -32,31 +32,32 @@ def check_partition(
         location: The partition.
         findings: Gets the faults. Faults in the files of the log directory are reported by `check_directories` instead.
         state: State of its log directory; read if it is None.
-        closed: The broker was stopped cleanly, so a torn tail is an error. Implied by a clean-shutdown marker.
+        was_closed_cleanly: The broker was stopped cleanly, so a torn tail is an error. A clean-shutdown marker also
+            implies this.
         on_bytes: Called with the number of bytes that were checked since the last call.
-        records: Also decode the records of each batch.
+        decode_records: Also decode the records of each batch.
 
     Returns:
-        None if the partition was deleted meanwhile, or cannot be read.
+        None if the partition was deleted during the check, or cannot be read.
     """
     result = None
     findings = findings.for_partition(f"{location.topic}-{location.partition}")
     if has_local_log(location):
         local = location.local
         state = state or LogDirState.read(local.log_dir, local.store, Findings())
-        closed = closed or state.is_clean_shutdown
+        was_closed_cleanly = was_closed_cleanly or state.is_clean_shutdown
         key = (location.topic, location.partition)
         recovery_point = state.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
         log_start = state.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
         try:
             log = local.open_without_checkpoints(OpenHints(recovery_point, log_start, pass_over_damage=True))
-            result = PartitionCheck(log, findings, closed, on_bytes, records).run()
-            check_checkpoints(local, state, result, findings, closed=closed)
+            result = PartitionCheck(log, findings, was_closed_cleanly, on_bytes, decode_records).run()
+            check_checkpoints(local, state, result, findings, was_closed_cleanly=was_closed_cleanly)
         except (KafkalogError, OSError) as error:
             # Only these errors can mean that the partition was deleted; any other OSError is a fault in any case.
             may_be_deleted = isinstance(error, KafkalogError | FileNotFoundError)
             if not may_be_deleted or local.exists():
                 findings.add_unreadable(error, local.directory)
     if isinstance(location, TieredLocation):
-        result = TierCheck(location, findings, on_bytes, records, result or PartitionResult()).run()
+        result = TierCheck(location, findings, on_bytes, decode_records, result or PartitionResult()).run()
     return result

@@ -1,4 +1,4 @@
-"""Check of the sequence numbers of idempotent producers, and comparison of producer snapshots with the log. No I/O."""
+"""Checks the sequence numbers of idempotent producers, and compares producer snapshots with the log. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_INT32, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class LastBatch(NamedTuple):
@@ -26,7 +26,7 @@ class LastBatch(NamedTuple):
 
 
 class ProducerCheck:
-    """Check of the producers of one partition, from its first batch on.
+    """Checks the producers of one partition, from its first batch on.
 
     Args:
         first_offset: Base offset of the first segment.
@@ -39,7 +39,7 @@ class ProducerCheck:
         self._has_sequences = has_sequences
         self._last_batches: dict[int, LastBatch] = {}
 
-    def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
+    def check_batches(self, table: HeaderTable, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield a fault for each of the next batches whose sequence does not follow the producer's previous batch.
 
         With `has_gaps`, batches may be missing, and sequences are not compared.
@@ -57,21 +57,21 @@ class ProducerCheck:
             epochs_before[begin], lasts_before[begin] = (-2, 0) if before is None else before[:2]
         if self._has_sequences and not has_gaps:
             expected = (lasts_before + 1) & MAX_INT32
-            for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
-                row = table[rows[at]]
+            for invalid in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
+                row = table[rows[invalid]]
                 producer_id, epoch = int(row[HeaderColumn.PRODUCER_ID]), int(row[HeaderColumn.PRODUCER_EPOCH])
                 what = f"the sequence of producer id {producer_id}, epoch {epoch}"
                 position, offset = int(row[HeaderColumn.POSITION]), int(row[HeaderColumn.BASE_OFFSET])
                 got = str(int(row[HeaderColumn.BASE_SEQUENCE]))
-                yield Fault(what, position, offset, str(int(expected[at])), got)
+                yield Fault(what, position, offset, str(int(expected[invalid])), got)
         for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
             offset = int(table[rows[end], HeaderColumn.LAST_OFFSET])
             self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
 
-    def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
-        """Yield the faults of a snapshot that was taken after the batches so far.
+    def compare_snapshot(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
+        """Yield the faults of a producer snapshot at the end of the batches that were checked so far.
 
-        A producer that is missing in the snapshot has expired, which is not a fault.
+        It is not a fault if a producer is missing in the snapshot: it has expired.
         """
         for entry in entries:
             last = self._last_batches.get(entry.producer_id)

@@ -1,4 +1,4 @@
-"""Check of the records in batches, by decoding them."""
+"""Checks the records in batches by decoding them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_spark.log.read.header_windows import Window
 
 
 class RecordCheck:
-    """Check for malformed records in batches with a valid CRC. They are decoded as by a reader.
+    """Finds malformed records in batches with a valid CRC, with the decoder that reads use.
 
     Creating an instance loads Numba. Windows must be passed in the order of the log.
     """
@@ -29,7 +29,7 @@ class RecordCheck:
         self._decompressed = Scratch(0)
         self._last_offset = -1
 
-    def take(self, window: Window) -> Iterator[Fault]:
+    def check_records(self, window: Window) -> Iterator[Fault]:
         """Yield a fault for each batch of the window that cannot be decoded."""
         from kafkalog_spark.log.codecs.scratch import Scratch
         from kafkalog_spark.log.decode.batch_selection import BatchSelection

@@ -1,4 +1,4 @@
-"""Check of one remote segment, and comparison of the batches of two segments with the same offsets."""
+"""Checks one remote segment, and compares the batches of two segments with the same offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Batches = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class RemoteSegmentCheck:
-    """Check of one remote segment.
+    """Checks one remote segment.
 
     Attributes:
         stored: The segment.
@@ -39,7 +39,7 @@ class RemoteSegmentCheck:
         findings: Gets the faults.
         open_before: First offset by producer id of the transactions that are open where the segment begins; None if
             they are unknown.
-        records: Also decode the records.
+        decode_records: Also decode the records.
         on_bytes: Called with the number of bytes that were checked since the last call.
         open_after: As `open_before`, where the segment ends. Set by `run`.
     """
@@ -48,7 +48,7 @@ class RemoteSegmentCheck:
     keys: KeyRing
     findings: Findings
     open_before: dict[int, int] | None
-    records: bool
+    decode_records: bool
     on_bytes: Callable[[int], None]
     open_after: dict[int, int] | None = None
     _tables: list[Batches] = field(default_factory=lambda: [np.empty((0, 4), np.int64)])
@@ -61,7 +61,7 @@ class RemoteSegmentCheck:
         return np.concatenate(self._tables)
 
     def run(self) -> SegmentResult | None:
-        """Check the segment. Returns None if it was deleted meanwhile, or cannot be read, which is reported."""
+        """Check the segment. Returns None if it was deleted during the check, or if it cannot be read (reported)."""
         try:
             self._check_small_files()
             partition = self.stored.segment.partition
@@ -74,8 +74,8 @@ class RemoteSegmentCheck:
                     batches,
                     transactions,
                     self.findings,
-                    records=self.records,
-                    closed=True,
+                    decode_records=self.decode_records,
+                    was_closed_cleanly=True,
                     recovery_point=None,
                     on_window=self._on_window,
                     on_bytes=self.on_bytes,
@@ -90,8 +90,9 @@ class RemoteSegmentCheck:
         return None
 
     def _check_small_files(self) -> None:
-        """Check the copied files alongside the .log that SegmentCheck does not check."""
-        stored, manifest = self.stored, self.stored.manifest
+        """Check the files beside the .log object that SegmentCheck does not check."""
+        stored = self.stored
+        manifest = stored.manifest
         if manifest is not None and manifest.indexes is not None and RemoteFile.INDEXES in stored.objects:
             path = stored.path_of(RemoteFile.INDEXES)
             with closing(stored.remote_dir.store.open(path, stored.objects[RemoteFile.INDEXES][1])) as file:
@@ -153,7 +154,7 @@ class RemoteSegmentCheck:
         )
         self._largest = max(self._largest, int(table[:, HeaderColumn.MAX_TIMESTAMP].max()))
         if self._epochs.entries:
-            yield from self._epochs.take(table)
+            yield from self._epochs.check_batches(table)
 
     def _add(self, faults: Iterator[Fault]) -> None:
         self.findings.add_errors(self.stored.log_path, faults)

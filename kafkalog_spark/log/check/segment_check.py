@@ -1,4 +1,4 @@
-"""Check of one segment: its batches, their records, and its indexes."""
+"""Checks one segment: its batches, their records, and its indexes."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class SegmentResult:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """Check of one segment.
+    """Checks one segment.
 
     Attributes:
         file: The open segment.
         batches: State of the checks that continue from the previous segment.
         transactions: Transactions of the log so far.
         findings: Gets the faults.
-        records: Also decode the records.
-        closed: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
+        decode_records: Also decode the records.
+        was_closed_cleanly: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
         recovery_point: Offset up to which the log was flushed; None if unknown.
         on_window: Called with each window of good batches; yields further faults.
         on_bytes: Called with the number of bytes that were checked since the last call.
@@ -59,8 +59,8 @@ class SegmentCheck:
     batches: BatchCheck
     transactions: TransactionCheck
     findings: Findings
-    records: bool
-    closed: bool
+    decode_records: bool
+    was_closed_cleanly: bool
     recovery_point: int | None
     on_window: Callable[[Window, BatchCheck], Iterable[Fault]]
     on_bytes: Callable[[int], None]
@@ -73,30 +73,32 @@ class SegmentCheck:
         """Check the segment.
 
         Raises:
-            FileNotFoundError: If an index was removed meanwhile.
+            FileNotFoundError: If an index was removed after the segment was listed.
             NotALogDirectory: If a file cannot be read.
         """
-        file, result = self.file, SegmentResult(self.file.base_offset)
-        self._result = result
-        self._record_check = RecordCheck() if self.records else None
-        transaction_path, had_gaps = self._path(file.files.transaction_index), self.batches.has_gaps
+        file = self.file
+        result = self._result = SegmentResult(file.base_offset)
+        self._record_check = RecordCheck() if self.decode_records else None
+        transaction_path = self._path(file.files.transaction_index)
+        had_gaps = self.batches.has_gaps
         self.transactions.begin_segment(self.findings.read(transaction_path, file.aborted) or [])
-        may_be_written = file.is_last and not self.closed
+        may_be_written = file.is_last and not self.was_closed_cleanly
         if file.excess:
             self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
-        # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
+        # Read the indexes before the batches: later, they might have entries for batches that were appended since.
         data = self._read_index(file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
         self._offsets = OffsetIndexCheck(data, file.base_offset)
         data = self._read_index(file.files.time_index, time_index.ENTRY_SIZE, "a time index")
         self._times = TimeIndexCheck(data, file.base_offset)
         self._walk()
-        offset_path, time_path = self._path(file.files.offset_index), self._path(file.files.time_index)
-        finished = not (result.is_damaged or result.has_torn_tail or may_be_written)
-        if finished:
+        offset_path = self._path(file.files.offset_index)
+        time_path = self._path(file.files.time_index)
+        is_complete = not (result.is_damaged or result.has_torn_tail or may_be_written)
+        if is_complete:
             self.findings.add_errors(offset_path, self._offsets.finish(result.position))
         self.findings.add_errors(offset_path, self._offsets.faults)
         self.findings.add_errors(time_path, self._times.faults)
-        if finished:
+        if is_complete:
             self.findings.add_errors(time_path, self._times.finish())
         for path, padding in ((offset_path, self._offsets.padding), (time_path, self._times.padding)):
             if padding and not may_be_written:
@@ -108,7 +110,8 @@ class SegmentCheck:
 
     def _walk(self) -> None:
         """Check the batches, and report damage between them."""
-        file, result, begin = self.file, self._result, 0
+        file, result = self.file, self._result
+        begin = 0
         while True:
             error: KafkalogError | None = None
             for window, error in file.windows(begin):  # noqa: B007 - the last error is used after the loop
@@ -128,19 +131,21 @@ class SegmentCheck:
                 return
             self.on_bytes(next_batch.position - result.position)
             begin = result.position = next_batch.position
-            self.batches.last_offset, self.batches.has_gaps = next_batch.base_offset - 1, True
+            self.batches.last_offset = next_batch.base_offset - 1
+            self.batches.has_gaps = True
 
     def _check_window(self, window: Window, begin: int) -> None:
         file, table, result = self.file, window.table, self._result
+        offset_path = self._path(file.files.offset_index)
         previous = self.batches.last_offset
-        self.findings.add_errors(file.path, self.batches.take(table))
-        self.findings.add_errors(self._path(file.files.offset_index), self._offsets.take(table, previous, begin))
+        self.findings.add_errors(file.path, self.batches.check_batches(table))
+        self.findings.add_errors(offset_path, self._offsets.check_entries(table, previous, begin))
         if not result.is_damaged:  # a damaged batch may have had the largest timestamp
-            self.findings.add_errors(self._path(file.files.time_index), self._times.take(table))
+            self.findings.add_errors(self._path(file.files.time_index), self._times.check_entries(table))
         if self._record_check is not None:
-            self.findings.add_errors(file.path, self._record_check.take(window))
+            self.findings.add_errors(file.path, self._record_check.check_records(window))
         self.findings.add_errors(file.path, self.on_window(window, self.batches))
-        self.findings.add_errors(file.path, self.transactions.take(window, has_gaps=self.batches.has_gaps))
+        self.findings.add_errors(file.path, self.transactions.check_batches(window, has_gaps=self.batches.has_gaps))
         result.batches += len(table)
         result.records += int(table[:, HeaderColumn.COUNT].clip(0).sum())
         result.next_offset = int(table[-1, HeaderColumn.LAST_OFFSET]) + 1
@@ -149,9 +154,9 @@ class SegmentCheck:
         result.position = end
 
     def _is_torn_tail(self, error: KafkalogError) -> bool:
-        """Report the error of the bad batch, and return True if it is the torn tail of an interrupted write."""
+        """Report the error of the bad batch. Return True if an interrupted write left it (a torn tail)."""
         file, result = self.file, self._result
-        if not file.is_last or self.closed:
+        if not file.is_last or self.was_closed_cleanly:
             self.findings.add_unreadable(error.at(offset=result.next_offset), file.path)
             return False
         try:
@@ -166,9 +171,9 @@ class SegmentCheck:
         self.on_bytes(size)
         return True
 
-    def _read_index(self, name: str | None, entry_size: int, kind: str) -> bytes:
+    def _read_index(self, name: str | None, entry_size: int, index_type: str) -> bytes:
         if name is None:
-            fault = Fault(f"the segment does not have {kind}; the next start of a broker rebuilds it")
+            fault = Fault(f"the segment does not have {index_type}; the next start of a broker rebuilds it")
             self._add_error_if_closed(self.file.path, fault)
             return b""
         return self.findings.read(self._path(name), partial(self.file.read_index, name, entry_size)) or b""
@@ -178,4 +183,4 @@ class SegmentCheck:
         return self.file.path if name is None else os.path.join(self.file.directory, name)
 
     def _add_error_if_closed(self, path: str, fault: Fault) -> None:
-        self.findings.add(Severity.ERROR if self.closed else Severity.NOTE, path, fault)
+        self.findings.add(Severity.ERROR if self.was_closed_cleanly else Severity.NOTE, path, fault)

@@ -1,4 +1,4 @@
-"""Check of a partition's remote segments: each segment by itself, and that all of them form one log."""
+"""Checks a partition's remote segments: each segment by itself, and that all of them form one log."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.tiered.lineage_merge import RedundancyReason
+from kafkalog_spark.log.tiered.lineage_merge import SkipReason
 from kafkalog_spark.log.tiered.object_keys import Layout, RemoteFile, RemoteObjects, group_by_segment
 
 
 @dataclass(slots=True)
 class TierCheck:
-    """Check of a partition's remote segments.
+    """Checks a partition's remote segments.
 
     Attributes:
-        location: Where the partition lies. Its log directory, if any, is checked separately.
+        location: Location of the partition. Its log directory, if any, is checked separately.
         findings: Gets the faults.
         on_bytes: Called with the number of bytes that were checked since the last call.
-        records: Also decode the records.
+        decode_records: Also decode the records.
         result: Totals, to which those of the remote segments are added.
     """
 
     location: TieredLocation
     findings: Findings
     on_bytes: Callable[[int], None]
-    records: bool = False
+    decode_records: bool = False
     result: PartitionResult = field(default_factory=PartitionResult)
 
     def run(self) -> PartitionResult:
-        """Check the remote segments. Those that are deleted meanwhile are not reported."""
+        """Check the remote segments. Segments that are deleted during the check are not reported."""
         stored = [segment for remote_dir in self.location.remote for segment in self._complete_segments(remote_dir)]
         stored.sort(
             key=lambda item: (item.segment.partition.topic_id, item.segment.start_offset, item.segment.end_offset)
@@ -65,7 +65,7 @@ class TierCheck:
             ):
                 open_before = previous.open_after
             check = RemoteSegmentCheck(
-                item, self.location.options.keys, self.findings, open_before, self.records, self.on_bytes
+                item, self.location.options.keys, self.findings, open_before, self.decode_records, self.on_bytes
             )
             result = check.run()
             self.result.segments += 1
@@ -130,7 +130,7 @@ class TierCheck:
             fault = Fault(f"no segment has offsets {hole.start} to {hole.until - 1}", offset=hole.start)
             self.findings.add(Severity.ERROR, directory, fault)
         for excluded in merge.excluded:
-            if excluded.reason in (RedundancyReason.LOCAL, RedundancyReason.BELOW_LOG_START):
+            if excluded.reason in (SkipReason.LOCAL, SkipReason.BELOW_LOG_START):
                 continue  # retention has not deleted the segment yet
             path = f"{directory}/{excluded.segment.name}"
             self._add(Severity.NOTE, path, f"the segment is not read: {excluded.reason.value}")

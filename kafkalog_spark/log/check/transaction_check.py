@@ -1,4 +1,4 @@
-"""Comparison of transaction indexes with the transaction markers in the log. No I/O."""
+"""Compares transaction indexes with the transaction markers in the log. No I/O."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TRANSACTION_FLAGS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 class TransactionCheck:
-    """Check of the transactions of one partition, from its first batch on.
+    """Checks the transactions of one partition, from its first batch on.
 
-    For each segment, call `begin_segment`, then `take` with each window, then `finish_segment`.
+    For each segment, call `begin_segment`, then `check_batches` with each window, then `finish_segment`.
 
     Args:
         open_transactions: First offset by producer id of the transactions that are open before the first batch; None if
@@ -35,7 +35,7 @@ class TransactionCheck:
         """Begin a segment with the given entries of its .txnindex; empty if it has none."""
         self._entries = {entry.last_offset: (slot, entry) for slot, entry in enumerate(entries)}
 
-    def take(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
+    def check_batches(self, window: Window, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield a fault for each abort marker in these batches whose index entry is missing or wrong."""
         table = window.table
         for row in (table[:, HeaderColumn.ATTRIBUTES] & _TRANSACTION_FLAGS).nonzero()[0].tolist():
@@ -43,20 +43,20 @@ class TransactionCheck:
                 continue
             header = window.header(row)
             if not header.is_control:
-                self._state.data_batch(header)
+                self._state.add_data_batch(header)
                 continue
             try:
-                kind = control_type(window.batch(row))
+                marker_type = control_type(window.batch(row))
             except CorruptBatch as error:
                 yield Fault(error.what, header.position, header.base_offset)
                 continue
-            self._state.marker(header, kind)
+            self._state.add_marker(header, marker_type)
             listed = self._entries.pop(header.base_offset, None)
             known = self._state.aborted.pop() if self._state.aborted else None
             if listed is not None:
                 slot, entry = listed
                 is_exact = self._is_complete and not has_gaps
-                expected = _expected(entry, kind, header.producer_id, known, is_exact=is_exact)
+                expected = _expected(entry, marker_type, header.producer_id, known, is_exact=is_exact)
                 if expected is not None:
                     yield _entry_fault(slot, entry, expected, _aborted_text(entry))
             elif known is not None:
@@ -68,7 +68,7 @@ class TransactionCheck:
                 )
 
     def finish_segment(self) -> Iterator[Fault]:
-        """Yield a fault for each entry without a marker in the segment."""
+        """Yield a fault for each index entry whose marker is not in the segment."""
         for slot, entry in self._entries.values():
             yield _entry_fault(slot, entry, "an abort marker at its last offset", "none in the segment")
 
@@ -78,15 +78,21 @@ def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) 
 
 
 def _expected(
-    entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, is_exact: bool
+    entry: AbortedTransaction, marker_type: int, producer_id: int, known: AbortedTransaction | None, *, is_exact: bool
 ) -> str | None:
-    """Return the expected content of an entry by the marker at its last offset; None if the entry is correct.
+    """Compare an index entry with the marker at its last offset.
 
     Args:
-        known: The transaction by the batches; None if its first batch was not seen.
-        is_exact: No batch before the marker is missing, so `known` must equal the entry.
+        entry: The entry.
+        marker_type: ControlType of the marker.
+        producer_id: Producer of the marker.
+        known: The transaction according to the batches; None if its first batch was not read.
+        is_exact: True if no batch before the marker is missing, so `known` must equal the entry.
+
+    Returns:
+        Text of the expected content; None if the entry is correct.
     """
-    if kind != ControlType.ABORT:
+    if marker_type != ControlType.ABORT:
         return "no entry: the transaction was committed"
     if entry.producer_id != producer_id:
         return f"producer id {producer_id}"

@@ -44,25 +44,25 @@ def decompress(source: memoryview, output: Output) -> None:
     flags, block_code = source[4], (source[5] >> 4) & 7
     if flags >> 6 != 1 or block_code not in _BLOCK_MAX:
         raise CorruptBatch(f"its lz4 frame has version {flags >> 6} and block size code {block_code}")
-    linked = not flags & 0x20
+    is_linked = not flags & 0x20
     trailer = 4 if flags & 0x10 else 0  # checksum after each block
     block_max = _BLOCK_MAX[block_code]
     at = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0) + 1
     while True:
-        (word,) = _U32LE.unpack_from(source, at)
+        (size_field,) = _U32LE.unpack_from(source, at)
         at += 4
-        if word == 0:
+        if size_field == 0:
             return
-        size = word & 0x7FFFFFFF
+        size = size_field & 0x7FFFFFFF
         if size > len(source) - at:
             raise CorruptBatch(f"an lz4 block announces {size} bytes, {len(source) - at} are left")
         output.next_piece()
         block = source[at : at + size]
-        if word & 0x80000000:
+        if size_field & 0x80000000:
             output.put(bytes(block))
         else:
             # The library allocates `uncompressed_size`, however small the block is.
-            most = min(block_max, size * _MAX_RATIO)
-            history = output.scratch.view[max(output.start, output.at - _HISTORY) : output.at] if linked else b""
-            output.put(lz4.block.decompress(block, uncompressed_size=most, dict=history))
+            max_size = min(block_max, size * _MAX_RATIO)
+            history = output.scratch.view[max(output.start, output.at - _HISTORY) : output.at] if is_linked else b""
+            output.put(lz4.block.decompress(block, uncompressed_size=max_size, dict=history))
         at += size + trailer

@@ -58,7 +58,7 @@ class Output:
     def left(self) -> int:
         return self.limit - (self.at - self.start)
 
-    def demand(self, size: int) -> None:
+    def require_room(self, size: int) -> None:
         """Raise DecompressesTooFar unless `size` more bytes are within the limit."""
         if size > self.left:
             raise DecompressesTooFar(
@@ -72,11 +72,11 @@ class Output:
         if self._pieces_left < 0:
             raise DecompressesTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
-    def room(self, wanted: int) -> memoryview:
-        """Return a writable view of the next `wanted` bytes, or fewer at the limit."""
-        return self.scratch.room(self.at, min(wanted, self.left))
+    def room(self, size: int) -> memoryview:
+        """Return a writable view of the next `size` bytes, or fewer at the limit."""
+        return self.scratch.room(self.at, min(size, self.left))
 
-    def wrote(self, size: int) -> None:
+    def count_written(self, size: int) -> None:
         """Count `size` bytes that were written into `room`."""
         self.at += size
         if self._check is not None and self.at - self.start >= self._check_at:
@@ -85,7 +85,7 @@ class Output:
 
     def put(self, data: bytes) -> None:
         """Append bytes that a library returned as an object."""
-        self.demand(len(data))
+        self.require_room(len(data))
         if data:
             self.room(len(data))[:] = data
-            self.wrote(len(data))
+            self.count_written(len(data))

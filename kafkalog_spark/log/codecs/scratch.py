@@ -9,7 +9,7 @@ import numpy as np
 _RESERVED_FROM = 8 << 20
 """Capacity in bytes from which on the largest expected size is reserved as an address range. Pages that are never
 written use no memory, and the buffer grows without a copy, which would double the memory in use."""
-_MOST_RESERVED = 256 << 20
+_MAX_RESERVED = 256 << 20
 """Largest address range in bytes that is reserved."""
 
 
@@ -23,8 +23,8 @@ class Scratch:
         most: Expected largest size in bytes; 0 if unknown.
     """
 
-    def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
-        self.expect(most)
+    def __init__(self, capacity: int = 1 << 20, expected_size: int = 0) -> None:
+        self.expect(expected_size)
         self._hold(np.empty(capacity, np.uint8))
 
     @classmethod
@@ -34,9 +34,9 @@ class Scratch:
         scratch._hold(np.frombuffer(data, np.uint8))
         return scratch
 
-    def expect(self, most: int) -> None:
+    def expect(self, expected_size: int) -> None:
         """Set the expected largest size in bytes."""
-        self._most = min(most, _MOST_RESERVED)
+        self._most = min(expected_size, _MAX_RESERVED)
 
     def _hold(self, data: np.ndarray) -> None:
         self.data = data

@@ -55,5 +55,5 @@ def _decompress_block(source: memoryview, output: Output) -> None:
         announced |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             break
-    output.demand(announced)  # the library allocates the announced size
+    output.require_room(announced)  # the library allocates the announced size
     output.put(bytes(snappy.uncompress(bytes(source))))

@@ -38,8 +38,8 @@ def decompress(source: memoryview, output: Output) -> None:
             size = reader.readinto(output.room(next(steps)))
             if size == 0:
                 break
-            output.wrote(size)
+            output.count_written(size)
         else:
-            output.demand(len(reader.read(1)))
+            output.require_room(len(reader.read(1)))
     if output.at - output.start <= _KEPT_CONTEXT:
         _decompressor.context = context

@@ -1,4 +1,4 @@
-"""Selection of the batches of a header table that can hold wanted records."""
+"""Selects the batches of a header table that can contain requested records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.kernels.batch_selection import SelectionRow, select_batches
-from kafkalog_spark.kernels.rows import UnitColumn
+from kafkalog_spark.kernels.rows import BatchColumn
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 
@@ -28,7 +28,7 @@ class BatchSelection:
         kinds: int64[n], a BatchKind.
         starts: int64[n], position in the payload at which the records begin.
         ends: int64[n], position at which they end.
-        units: int64[n, len(UnitColumn)], arguments of `decode_v2`.
+        batches: int64[n, len(BatchColumn)], arguments of `decode_v2`.
     """
 
     table: _I64
@@ -36,7 +36,7 @@ class BatchSelection:
     kinds: _I64
     starts: _I64
     ends: _I64
-    units: _I64
+    batches: _I64
 
     @classmethod
     def of(cls, table: _I64, excluded: npt.NDArray[np.uint8], rows: RowBuffers, request: ScanRequest) -> BatchSelection:
@@ -46,21 +46,21 @@ class BatchSelection:
         """
         count = len(table)
         selection = np.empty((len(SelectionRow), count), np.int64)
-        units = np.empty((count, len(UnitColumn)), np.int64)
+        batches = np.empty((count, len(BatchColumn)), np.int64)
         headers_suffice = rows.header_columns_only and not request.wanted
-        kept = select_batches(
+        kept_batches = select_batches(
             table, excluded, rows.limits, int(request.control_records), int(headers_suffice), int(rows.uses_timestamps),
-            request.max_decompressed // layout.MIN_RECORD_SIZE, selection, units,
+            request.max_decompressed // layout.MIN_RECORD_SIZE, selection, batches,
         )  # fmt: skip
-        rows_in_table, kinds, starts, ends = selection[:, :kept]
-        return cls(table, rows_in_table, kinds, starts, ends, units[:kept])
+        rows_in_table, kinds, starts, ends = selection[:, :kept_batches]
+        return cls(table, rows_in_table, kinds, starts, ends, batches[:kept_batches])
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: slice | np.ndarray) -> BatchSelection:
         """Return some of the batches. A slice shares the arrays; a mask, bool[n], copies them."""
-        arrays = self.rows, self.kinds, self.starts, self.ends, self.units
+        arrays = self.rows, self.kinds, self.starts, self.ends, self.batches
         return BatchSelection(self.table, *(array[index] for array in arrays))
 
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:

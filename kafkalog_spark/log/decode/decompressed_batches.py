@@ -50,7 +50,13 @@ class Decompressor:
         self.limit = limit
 
     def groups(
-        self, data: memoryview, starts: _I64, ends: _I64, attributes: _I64, counts: _I64, wanted: Iterable[bool] = ()
+        self,
+        data: memoryview,
+        starts: _I64,
+        ends: _I64,
+        attributes: _I64,
+        counts: _I64,
+        selected: Iterable[bool] = (),
     ) -> Iterator[BatchGroup]:
         """Yield groups of batches. The records of a group are in the buffer until the next group is requested.
 
@@ -60,19 +66,21 @@ class Decompressor:
             ends: Position at which they end. Changed in the same way.
             attributes: Attributes of each batch.
             counts: Number of records of each batch.
-            wanted: False for each batch that need not be decompressed; empty if all are wanted.
+            selected: False for each batch that need not be decompressed; empty to decompress all.
 
         Yields:
             A group. Its error, if any, is that of its last batch. That batch has no records in the buffer, and neither
-            has an unwanted one.
+            has one that is not selected.
         """
         at = first = 0
         last = len(starts) - 1
         packed = zip(starts.tolist(), ends.tolist(), attributes.tolist(), counts.tolist(), strict=True)
-        for i, ((begin, end, flags, count), is_wanted) in enumerate(zip(packed, wanted or repeat(True), strict=False)):
+        for i, ((begin, end, flags, count), is_selected) in enumerate(
+            zip(packed, selected or repeat(True), strict=False)
+        ):
             starts[i] = at
             error: KafkalogError | None = None
-            if is_wanted:
+            if is_selected:
                 try:
                     output = Output(self.scratch, at, self.limit, partial(self._check_count, count))
                     at = decompress(flags & layout.ATTRIBUTE_CODEC, data[begin:end], output)

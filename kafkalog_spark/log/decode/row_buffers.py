@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafkalog_spark.kernels.rows import Cursor, Limit, Rows, Status
+from kafkalog_spark.kernels.rows import FILL_LEVELS, Cursor, Limit, Rows, Status
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 
@@ -66,7 +66,7 @@ class RowBuffers:
             Limit.HEADER_KEY_BYTES: HEADER_BYTES if "headers" in columns else -1,
             Limit.HEADER_VALUE_BYTES: HEADER_BYTES if "headers" in columns else -1,
         }
-        self.cursor = np.zeros(Cursor.SAVED + Cursor.UNIT, np.int64)
+        self.cursor = np.zeros(Cursor.SAVED + FILL_LEVELS, np.int64)
         self._spare: list[tuple[bytes, Rows]] = []
         self._renew(request.first_batch_rows)
 
@@ -104,8 +104,8 @@ class RowBuffers:
     def begin(self) -> None:
         """Prepare the cursor for a kernel call with new batches."""
         self.ready()
-        self.cursor[Cursor.UNIT] = self.cursor[Cursor.RECORD] = 0
-        self.cursor[Cursor.AT] = -1
+        self.cursor[Cursor.BATCH] = self.cursor[Cursor.RECORD] = 0
+        self.cursor[Cursor.POSITION] = -1
 
     def _renew(self, rows: int) -> None:
         """Provide buffers to fill: a set to which no Arrow batch refers any more, or a new one."""
@@ -113,10 +113,10 @@ class RowBuffers:
         limits[Limit.ROWS] = rows
         for column, size in self._sizes.items():
             limits[column] = size
-        self.cursor[: Cursor.UNIT] = 0
-        wanted = limits.tobytes()
+        self.cursor[:FILL_LEVELS] = 0
+        requested = limits.tobytes()
         for at, (kind, rows_set) in enumerate(self._spare):
-            if kind == wanted and _unused(rows_set):
+            if kind == requested and _unused(rows_set):
                 del self._spare[at]
                 break
         else:
@@ -124,7 +124,7 @@ class RowBuffers:
         for name in ("key_valid", "value_valid", "header_lists_valid", "header_value_valid"):
             getattr(rows_set, name).fill(0)
         self.rows = rows_set
-        self._kind = wanted
+        self._kind = requested
         self._is_taken = False
 
     def grow(self, status: int) -> None:
@@ -167,7 +167,7 @@ class RowBuffers:
         if all(self.limits[column] <= size for column, size in self._sizes.items()):
             # Do not keep a set that was enlarged for one row: the next large row needs another size.
             self._spare = [*self._spare[1 - _SPARE_SETS :], (self._kind, self.rows)]
-        self.cursor[: Cursor.UNIT] = 0
+        self.cursor[:FILL_LEVELS] = 0
         self._is_taken = True
         return batch
 

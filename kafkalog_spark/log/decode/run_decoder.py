@@ -1,4 +1,4 @@
-"""Decoding of selected batches in runs: consecutive batches of the same BatchKind are decoded by one kernel call."""
+"""Decodes selected batches in runs: one kernel call decodes consecutive batches of the same BatchKind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.kernels.batch_selection import BatchKind
 from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.rows import Cursor, LegacyUnitColumn, Status, UnitColumn
+from kafkalog_spark.kernels.rows import BatchColumn, Cursor, LegacyBatchColumn, Status
 from kafkalog_spark.kernels.search import Condition, Patterns, horspool_shifts, search_legacy, search_v2
 from kafkalog_spark.kernels.unopened_batches import rows_from_headers
 from kafkalog_spark.log.codecs.scratch import Scratch
@@ -100,7 +100,7 @@ class RunDecoder:
                 case BatchKind.COMPRESSED:
                     yield from self._decode_compressed(run, position)
                 case BatchKind.MESSAGE:
-                    messages = replace(run, units=_legacy_units(run.table[run.rows]))
+                    messages = replace(run, batches=_legacy_batches(run.table[run.rows]))
                     yield from self._run_kernel(decode_legacy, self._window.read_only(), messages, position)
                 case _:
                     for i in range(len(run)):
@@ -109,7 +109,7 @@ class RunDecoder:
     def _decode_compressed(self, run: BatchSelection, position: int) -> Iterator[pa.RecordBatch]:
         attributes = run.table[run.rows, HeaderColumn.ATTRIBUTES]
         groups = self._decompressor.groups(
-            self._window.view, run.starts, run.ends, attributes, run.units[:, UnitColumn.COUNT]
+            self._window.view, run.starts, run.ends, attributes, run.batches[:, BatchColumn.COUNT]
         )
         for first, end, error in groups:
             good = end if error is None else end - 1
@@ -134,9 +134,11 @@ class RunDecoder:
         if first <= previous or base > layout.MAX_INT64:
             what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"
             raise selection.blame(CorruptBatch(what), 0, position)
-        units = _legacy_units(header)
-        units[0, LegacyUnitColumn.ADD] = base
-        inner = replace(selection, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), units=units)
+        batches = _legacy_batches(header)
+        batches[0, LegacyBatchColumn.OFFSET_SHIFT] = base
+        inner = replace(
+            selection, starts=np.array([0], np.int64), ends=np.array([wrapper.end], np.int64), batches=batches
+        )
         yield from self._run_kernel(decode_legacy, payload, inner, position)
         scratch.shrink(2 * DECOMPRESSED)
 
@@ -151,7 +153,7 @@ class RunDecoder:
         hits = np.zeros(len(run), np.uint8)  # 1 for each batch with a match
         found = np.empty(_INITIAL_MATCHES, np.int64)
         while True:
-            matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self._patterns)
+            matches, stopped, status = search(payload, run.starts, run.ends, run.batches, found, hits, self._patterns)
             if matches <= len(found):
                 break
             found = np.empty(matches, np.int64)
@@ -177,7 +179,7 @@ class RunDecoder:
         rows.begin()
         while True:
             status = kernel(
-                payload, run.starts, run.ends, run.units, rows.cursor, rows.limits, offsets_in,
+                payload, run.starts, run.ends, run.batches, rows.cursor, rows.limits, offsets_in,
                 rows.timestamps_in, rows.rows,
             )  # fmt: skip
             if status == Status.DONE:
@@ -186,9 +188,9 @@ class RunDecoder:
                 yield rows.take()
                 rows.ready()
             elif status == Status.TIMESTAMP_RANGE:
-                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.UNIT]), position)
+                raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.BATCH]), position)
             elif text := Status(status).text:
-                raise run.blame(CorruptBatch(text), int(rows.cursor[Cursor.UNIT]), position)
+                raise run.blame(CorruptBatch(text), int(rows.cursor[Cursor.BATCH]), position)
             else:
                 rows.grow(status)
 
@@ -203,14 +205,14 @@ def _timestamp_error(cursor: _I64) -> UnsupportedFormat:
     )
 
 
-def _legacy_units(table: np.ndarray) -> np.ndarray:
-    """Return the `units` of decode_legacy for messages outside a wrapper, from rows of a header table."""
+def _legacy_batches(table: np.ndarray) -> np.ndarray:
+    """Return the `batches` of decode_legacy for messages outside a wrapper, from rows of a header table."""
     log_append = (table[:, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     v1 = table[:, HeaderColumn.MAGIC] == 1
-    units = np.zeros((len(table), len(LegacyUnitColumn)), np.int64)
-    units[:, LegacyUnitColumn.MAGIC] = table[:, HeaderColumn.MAGIC]
-    units[:, LegacyUnitColumn.LAST_OFFSET] = table[:, HeaderColumn.LAST_OFFSET]
-    units[:, LegacyUnitColumn.REPLACED] = v1 & log_append
-    units[:, LegacyUnitColumn.REPLACEMENT] = table[:, HeaderColumn.MAX_TIMESTAMP]
-    units[:, LegacyUnitColumn.TIMESTAMP_TYPE] = np.where(v1, log_append, -1)
-    return units
+    batches = np.zeros((len(table), len(LegacyBatchColumn)), np.int64)
+    batches[:, LegacyBatchColumn.MAGIC] = table[:, HeaderColumn.MAGIC]
+    batches[:, LegacyBatchColumn.LAST_OFFSET] = table[:, HeaderColumn.LAST_OFFSET]
+    batches[:, LegacyBatchColumn.IS_LOG_APPEND] = v1 & log_append
+    batches[:, LegacyBatchColumn.LOG_APPEND_TIMESTAMP] = table[:, HeaderColumn.MAX_TIMESTAMP]
+    batches[:, LegacyBatchColumn.TIMESTAMP_TYPE] = np.where(v1, log_append, -1)
+    return batches

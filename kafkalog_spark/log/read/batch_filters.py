@@ -18,7 +18,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 
@@ -31,7 +31,7 @@ _NO_FILTER = np.empty(0, np.uint8)
 class BatchFilter(Protocol):
     """A filter that excludes some batches. It serves one scan."""
 
-    def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
+    def excludes(self, table: HeaderTable) -> npt.NDArray[np.bool_]:
         """Return bool[n]: which batches of a header table are excluded.
 
         The scan calls this once for each window of headers, in order, over all segments of the range
@@ -47,7 +47,7 @@ class BatchFilters:
     def __init__(self, filters: Iterable[BatchFilter]) -> None:
         self._filters = tuple(filters)
 
-    def excluded(self, table: Table) -> npt.NDArray[np.uint8]:
+    def excluded(self, table: HeaderTable) -> npt.NDArray[np.uint8]:
         """Return uint8[n]: 1 for each batch of the header table that a filter excludes; empty without filters."""
         if not self._filters:
             return _NO_FILTER
@@ -78,7 +78,7 @@ class AbortedBatches:
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
-    def excludes(self, table: Table) -> npt.NDArray[np.bool_]:
+    def excludes(self, table: HeaderTable) -> npt.NDArray[np.bool_]:
         excluded = np.zeros(len(table), bool)
         mask = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
         is_transactional = (table[:, HeaderColumn.MAGIC] == 2) & (

@@ -1,4 +1,4 @@
-"""Check that offsets increase from batch to batch in a segment.
+"""Checks that offsets increase from batch to batch in a segment.
 
 A batch's CRC does not cover its base offset. If the offsets of two neighbours contradict each other, either batch may
 be the wrong one.
@@ -93,7 +93,7 @@ def offsets_too_high(header: BatchHeader, previous: int, follower: BatchHeader) 
 
 
 def _check_offsets(file: SegmentFile, header: BatchHeader, lowest: int) -> None:
-    """Raise CorruptBatch unless the offsets of a batch lie between `lowest` and the next segment."""
+    """Raise CorruptBatch unless the offsets of a batch are between `lowest` and the next segment."""
     end = MAX_INT64 if file.next_base_offset is None else file.next_base_offset
     if not max(lowest, file.base_offset) <= header.base_offset <= header.last_offset < end:
         raise CorruptBatch(

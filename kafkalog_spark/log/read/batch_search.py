@@ -1,4 +1,4 @@
-"""Search for the next good batch of a segment after damage.
+"""Searches for the next good batch of a segment after damage.
 
 If the length of a batch is damaged, the position of the next batch is unknown, so the search tries every byte.
 """

@@ -1,4 +1,4 @@
-"""Discovery of the partitions below a root: in directories of a broker, or of tiered storage.
+"""Finds the partitions below a root: in directories of a broker, or of tiered storage.
 
 The layout is recognized by the names in the root. Only if every name fits two layouts, one directory is listed.
 """
@@ -66,7 +66,7 @@ class RootPartitions(NamedTuple):
     remote_storage: str | None = None
 
 
-def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
+def find_partitions(root: Root, options: TierOptions) -> RootPartitions:
     """List a root, and return the partitions below it.
 
     Raises:
@@ -80,7 +80,7 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing.names
     ):
         beside = os.path.join(os.path.dirname(path), names.REMOTE_STORAGE_FILE)
-        recorded = beside if not store.remote and os.path.exists(beside) else None
+        recorded = beside if not store.is_remote and os.path.exists(beside) else None
         locations = [PartitionLocation(root_partition.topic, root_partition.partition, path, store)]
         return RootPartitions(locations, is_partition=True, remote_storage=recorded)
     layout = _layout_of(root, listing, options)
@@ -89,16 +89,18 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     if layout is Layout.LOCAL_TIERED:
         return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
     parsed = ((name, names.parse_partition_dir(name)) for name in sorted(listing.names))
-    found = [(name, partition) for name, partition in parsed if partition is not None and listing.is_directory(name)]
+    partition_dirs = [
+        (name, partition) for name, partition in parsed if partition is not None and listing.is_directory(name)
+    ]
     has_log_dir_file = bool(LOG_DIR_FILES & set(listing.names))
-    if not found and not has_log_dir_file:
+    if not partition_dirs and not has_log_dir_file:
         raise _not_a_log_dir(root, listing, root_partition)
     locations = [
         PartitionLocation(partition.topic, partition.partition, os.path.join(path, name), store)
-        for name, partition in found
+        for name, partition in partition_dirs
         if partition.kind is DirKind.LIVE
     ]
-    if locations and not has_log_dir_file and not store.remote and not any(map(_may_be_partition, locations)):
+    if locations and not has_log_dir_file and not store.is_remote and not any(map(_may_be_partition, locations)):
         raise NotALogDirectory(
             f"is not a Kafka log directory: {os.path.basename(locations[0].directory)} in it is named like a "
             "partition's directory, but has no file of a partition, nor has another one, and there is no "
@@ -150,7 +152,7 @@ def _listed(path: str, store: Store) -> Listing:
         raise NotALogDirectory(what, path=path) from None
     except FileNotFoundError as error:
         # An object store has no directories. Its error names the prefix that does not exist.
-        what = (error.strerror if store.remote else None) or "does not exist"
+        what = (error.strerror if store.is_remote else None) or "does not exist"
         raise NotALogDirectory(what, path=path, hint=explain(path, store)) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
@@ -165,13 +167,13 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
         if layouts and only not in first and listing.is_directory(name):
             first[only] = name
     ambiguous = first.pop(None, None)
-    wanted = options.layout
-    if wanted is not None:
-        return wanted if wanted in first or ambiguous is not None else Layout.BROKER
+    requested = options.layout
+    if requested is not None:
+        return requested if requested in first or ambiguous is not None else Layout.BROKER
     if ambiguous is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
-        below = root.store.list(os.path.join(root.path, ambiguous))
-        partitions = (name for name in below.names if object_keys.parse_partition_number(name) is not None)
-        first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = ambiguous
+        children = root.store.list(os.path.join(root.path, ambiguous))
+        partitions = (name for name in children.names if object_keys.parse_partition_number(name) is not None)
+        first[Layout.AIVEN if any(map(children.is_directory, partitions)) else Layout.LOCAL_TIERED] = ambiguous
     if len(first) > 1:
         shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
         raise NotALogDirectory(
@@ -186,12 +188,12 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
     """Return the layouts in which a directory may have this name. `a-0-<id>` may be a topic in Aiven's layout, too."""
     if names.parse_partition_dir(name) is not None:
         return [Layout.BROKER]
-    found = []
+    layouts = []
     if object_keys.parse_aiven_topic_dir(name, key_prefix) is not None:
-        found.append(Layout.AIVEN)
+        layouts.append(Layout.AIVEN)
     if name == LOCAL_TIERED_ROOT or object_keys.parse_local_tiered_dir(name) is not None:
-        found.append(Layout.LOCAL_TIERED)
-    return found
+        layouts.append(Layout.LOCAL_TIERED)
+    return layouts
 
 
 def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[RemoteDir]:
@@ -211,7 +213,7 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
                     yield RemoteDir(Layout.AIVEN, TopicIdPartition(*topic, number), path, store)
 
     try:
-        for dirs in in_parallel(lambda name: list(partitions(name)), sorted(listing.names), lambda _: store.remote):
+        for dirs in in_parallel(lambda name: list(partitions(name)), sorted(listing.names), lambda _: store.is_remote):
             yield from dirs
     except OSError as error:
         raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=root.path) from error
@@ -223,6 +225,6 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
         path = os.path.join(path, LOCAL_TIERED_ROOT)
         listing = _listed(path, root.store)
     for name in sorted(listing.names):
-        found = object_keys.parse_local_tiered_dir(name)
-        if found is not None and listing.is_directory(name):
-            yield RemoteDir(Layout.LOCAL_TIERED, found, os.path.join(path, name), root.store)
+        parsed = object_keys.parse_local_tiered_dir(name)
+        if parsed is not None and listing.is_directory(name):
+            yield RemoteDir(Layout.LOCAL_TIERED, parsed, os.path.join(path, name), root.store)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalog_spark.log.codecs.scratch import Scratch
 
 
-Table = npt.NDArray[np.int64]
+HeaderTable = npt.NDArray[np.int64]
 """Header table, int64[n, len(HeaderColumn)]: a row for each batch, in the order of the file."""
 
 _WINDOW_BYTES = 8 << 20
@@ -42,7 +42,7 @@ class Window:
         start: Position of `data` in the file.
     """
 
-    table: Table
+    table: HeaderTable
     data: memoryview
     start: int
 
@@ -57,12 +57,12 @@ class Window:
         return int(self.table[:, HeaderColumn.SIZE].sum())
 
     @property
-    def starts(self) -> Table:
+    def starts(self) -> HeaderTable:
         """int64[n]: the position in `data` at which each batch begins."""
-        starts: Table = self.table[:, HeaderColumn.POSITION] - self.start
+        starts: HeaderTable = self.table[:, HeaderColumn.POSITION] - self.start
         return starts
 
-    def records(self, first: int, end: int) -> tuple[Table, Table]:
+    def records(self, first: int, end: int) -> tuple[HeaderTable, HeaderTable]:
         """Return (starts, ends): the positions in `data` of the records of the v2 batches in rows [first, end)."""
         starts = self.starts[first:end]
         return starts + layout.RECORDS_AT, starts + self.table[first:end, HeaderColumn.SIZE]
@@ -92,7 +92,7 @@ class CheckedWindow(NamedTuple):
     error: KafkalogError | None
 
 
-def batch_end(row: Table) -> int:
+def batch_end(row: HeaderTable) -> int:
     """Return the position of the byte after a batch, from its row of a header table."""
     return int(row[HeaderColumn.POSITION] + row[HeaderColumn.SIZE])
 
@@ -128,7 +128,7 @@ def _parse_window(file: RangeReader, start: int, end: int) -> CheckedWindow:
     wrong: KafkalogError | None = None
     try:
         while position < len(data):
-            batch_header.whole_batch(data, position, len(data) - position, start + position)
+            batch_header.parse_complete_batch_prefix(data, position, len(data) - position, start + position)
             header = batch_header.parse_header(data, position, start + position)
             batch_header.check_crc(header, data[position : position + header.size])
             rows.append((*header, 1, 0))
@@ -154,10 +154,10 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
     wrong: KafkalogError | None
     try:
         while position < end:
-            wanted = min(max(window_size, large_batch), end - position)
+            read_size = min(max(window_size, large_batch), end - position)
             large_batch = 0
-            filled = file.read_into(position, buffer.room(0, wanted))
-            if filled < wanted:  # the file became shorter
+            filled = file.read_into(position, buffer.room(0, read_size))
+            if filled < read_size:  # the file became shorter
                 end = position + filled
             frozen, view = buffer.read_only(), buffer.view
             swept = 0  # bytes of the window in complete batches
@@ -179,8 +179,8 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
             if position < end and (swept == 0 or position + (filled - swept) >= end):
                 # The rest holds no whole batch: a batch that is larger than the buffer begins here, or the file ends.
                 try:
-                    header = batch_header.announced_batch(
-                        file.read, position, end, batch_header.BELIEVED if wants_large_batches else 0
+                    header = batch_header.read_batch_header(
+                        file.read, position, end, batch_header.MAX_UNCHECKED_BYTES if wants_large_batches else 0
                     )
                 except (CorruptBatch, UnsupportedFormat) as error:
                     yield CheckedWindow(Window(table[:0], view[:0], position), error)
@@ -195,7 +195,7 @@ def _sweep_windows(file: RangeReader, start: int, end: int, buffer: Scratch | No
         buffer.shrink(window_size)
 
 
-def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
+def check_remaining_crcs(table: HeaderTable, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """Check the CRCs of large batches, which the kernel `sweep` does not check.
 
     Args:
@@ -213,7 +213,7 @@ def check_remaining_crcs(table: Table, data: memoryview, start: int) -> tuple[in
         if magic == 2:
             computed = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
-            computed = batch_header.computed_crc(data[at : at + size], magic)
+            computed = batch_header.compute_crc(data[at : at + size], magic)
         if computed != stored:
             text = batch_header.crc_text(magic, stored, computed)
             offset = int(table[row, HeaderColumn.BASE_OFFSET])
@@ -231,7 +231,7 @@ def bad_batch_error(data: memoryview, at: int, filled: int, position: int) -> Ka
         position: Position of the batch in the file.
     """
     try:
-        size, magic = batch_header.whole_batch(data, at, filled - at, position)
+        size, magic = batch_header.parse_complete_batch_prefix(data, at, filled - at, position)
         batch_header.check_crc(batch_header.parse_header(data, at, position), data[at : at + size])
     except (CorruptBatch, UnsupportedFormat) as error:
         return error

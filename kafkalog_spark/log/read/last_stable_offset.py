@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.batch_header import BatchHeader, read_batch_header
 from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import open_transactions
@@ -18,7 +18,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_next_batch
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 
@@ -35,11 +35,11 @@ class TransactionState:
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
 
-    def data_batch(self, header: BatchHeader) -> None:
+    def add_data_batch(self, header: BatchHeader) -> None:
         """Add a transactional batch of records."""
         self.open.setdefault(header.producer_id, header.base_offset)
 
-    def marker(self, header: BatchHeader, control_type: int) -> None:
+    def add_marker(self, header: BatchHeader, control_type: int) -> None:
         """Add a control batch. Only commit and abort markers end a transaction; leader changes, for example, do not."""
         if control_type not in (ControlType.ABORT, ControlType.COMMIT):
             return
@@ -90,7 +90,7 @@ class StableOffsetWalk:
         """Return the current LSO. Raises as `open_transactions_at`."""
         end, reached = log.log_end, self._reached
         self._reached = None  # a walk that fails leaves an incomplete state
-        if reached is not None and log.still_holds(reached):
+        if reached is not None and log.is_end_unchanged(reached):
             start = reached.offset
         else:
             start, producers = log.latest_snapshot(end.offset) or (log.log_start_offset, [])
@@ -121,20 +121,20 @@ def aborted_transactions(
         CorruptBatch, UnsupportedFormat: For damage, unless the log was opened with pass_over_damage.
         NotALogDirectory: If the log cannot be read.
     """
-    whole = TransactionState()
+    total = TransactionState()
     for begin, until, find_aborts in log.indexed_runs(start, end):
-        found = None if find_aborts is None else find_aborts()
-        if found is None:
+        indexed = None if find_aborts is None else find_aborts()
+        if indexed is None:
             state, reached = TransactionState(), until
             _walk(log, begin, until, state)
         else:
-            state, reached = TransactionState(dict(found.open), found.aborted), found.reached
+            state, reached = TransactionState(dict(indexed.open), indexed.aborted), indexed.reached
         unfinished = set(state.open)
         if unfinished:
             _walk(log, reached, log.log_end_offset, state, unfinished, dropped)
-        whole.aborted += state.aborted
-        whole.open.update(state.open)
-    return whole
+        total.aborted += state.aborted
+        total.open.update(state.open)
+    return total
 
 
 def _walk(
@@ -167,7 +167,7 @@ def _walk(
                 position = 0
                 while error is not None:
                     tries = tries + 1 if reached <= offset else 0
-                    if tries < LISTINGS and log.has_changed(file):
+                    if tries < MAX_LISTINGS and log.refresh_and_compare(file):
                         break
                     if not file.pass_over_damage:
                         raise error
@@ -220,7 +220,7 @@ def _walk_segment(
             if offset >= end or (unfinished is not None and not unfinished):
                 return offset, None
         if position < file.size:
-            announced_batch(file.read, position, file.size, believed=file.size)
+            read_batch_header(file.read, position, file.size, max_unchecked=file.size)
     except (CorruptLog, UnsupportedFormat) as error:
         return offset, file.blame(error.at(offset=offset))
     return offset, None
@@ -239,8 +239,8 @@ def _add_batch(file: SegmentFile, header: BatchHeader, state: TransactionState, 
     if not header.is_control:
         if header.producer_id not in state.open:
             file.check_crc(header)
-            state.data_batch(header)
+            state.add_data_batch(header)
     elif header.record_count:
-        state.marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
+        state.add_marker(header, control_type(file.read(header.position, min(header.size, _MARKER_SIZE))))
         if unfinished is not None:
             unfinished.discard(header.producer_id)

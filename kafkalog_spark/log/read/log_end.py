@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.batch_header import BatchHeader, read_batch_header
 from kafkalog_spark.format.offset_index import OffsetPosition
 from kafkalog_spark.log.read.batch_order import ordered_headers
 from kafkalog_spark.log.read.batch_search import find_batch, find_next_batch
@@ -71,7 +71,7 @@ def find_log_end(file: SegmentFile, recovery_point: int | None = None, known: Lo
             for header in ordered_headers(file, position, next_offset, every_crc=True):
                 last_batch, position, next_offset = header.position, header.end, header.last_offset + 1
             if position < file.size:
-                announced_batch(file.read, position, file.size, believed=file.size)
+                read_batch_header(file.read, position, file.size, max_unchecked=file.size)
         except (CorruptBatch, UnsupportedFormat) as wrong:
             error = wrong
         if error is not None and file.pass_over_damage:

@@ -1,4 +1,4 @@
-"""Explanations for directories in which a reader finds no segments, or not all of them.
+"""Explains why a reader finds no segments in a directory, or not all of them.
 
 The segments may be compressed, or in directories one level deeper or higher.
 """
@@ -96,8 +96,8 @@ def explain_log(log: PartitionLog) -> str | None:
     # The partition may have been deleted or created since the log was opened.
     if listing is None or any(map(is_segment, listing.names)) or is_new(listing):
         return None
-    why = explain_content(log.directory, log.store, listing)
-    return f"{log.directory} holds no segment{f': {why}' if why else ''}"
+    explanation = explain_content(log.directory, log.store, listing)
+    return f"{log.directory} holds no segment{f': {explanation}' if explanation else ''}"
 
 
 def is_new(listing: Listing) -> bool:

@@ -1,8 +1,8 @@
 """Location of a partition, and its log: the listed segments, the log start offset and the log end offset.
 
-A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted meanwhile raises
+A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted since raises
 FileNotFoundError; the caller then refreshes the log, and resumes at the offset that it had reached. If the whole
-partition was deleted meanwhile, the refreshed log has no segments.
+partition was deleted since, the refreshed log has no segments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kafkalog_spark.log.read.state_files import (
 from kafkalog_spark.store.interface import FileFacts, Store
 from kafkalog_spark.store.local_store import LOCAL
 
-LISTINGS = 100
+MAX_LISTINGS = 100
 """Largest number of listings of a directory because a listed file was deleted or replaced. A log cleaner does not
 interfere that often. But if an object store serves a segment that a broker appends to, most listings are outdated
 before the segment is read."""
@@ -239,7 +239,7 @@ class PartitionLog:
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
-    def still_holds(self, end: LogEnd) -> bool:
+    def is_end_unchanged(self, end: LogEnd) -> bool:
         """Return True if the batch before an earlier end is unchanged. Then nothing before it was truncated."""
         index = self.segment_index(end.offset if end.segment < 0 else end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
@@ -260,13 +260,13 @@ class PartitionLog:
             with self._open(SegmentFiles(int(name[:20]), name), None) as file:
                 return find_log_end(file).offset
 
-        for attempt in range(LISTINGS):
+        for attempt in range(MAX_LISTINGS):
             try:
                 listing = self.store.list(self.directory)
                 self.facts = listing.files
                 self._set_listing(listing.names, live_segments(listing.names, end_of_swap))
             except FileNotFoundError as error:
-                if attempt < LISTINGS - 1 and self.store.exists(self.directory):
+                if attempt < MAX_LISTINGS - 1 and self.store.exists(self.directory):
                     continue  # a .swap was renamed after it was listed
                 raise self._unreadable_error(error) from error
             except OSError as error:
@@ -351,9 +351,9 @@ class PartitionLog:
         """Return the result of `read` for the segment of `offset`, None if there is no segment.
 
         Lists the directory again while segments disappear. Raises NotALogDirectory as `open_segment`, and for a segment
-        that is listed LISTINGS times but never exists.
+        that is listed MAX_LISTINGS times but never exists.
         """
-        for _ in range(LISTINGS):
+        for _ in range(MAX_LISTINGS):
             if not self.segments:
                 return None
             path = self.segment_path(self.segment_index(offset))
@@ -372,9 +372,9 @@ class PartitionLog:
         """List the directory again after an object was replaced while it was read.
 
         Raises:
-            NotALogDirectory: If `tries` has reached LISTINGS.
+            NotALogDirectory: If `tries` has reached MAX_LISTINGS.
         """
-        if tries >= LISTINGS:
+        if tries >= MAX_LISTINGS:
             raise NotALogDirectory(
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
                 topic_partition=file.topic_partition,
@@ -383,11 +383,11 @@ class PartitionLog:
             ) from gone
         self.refresh()
 
-    def has_changed(self, file: SegmentFile) -> bool:
-        """List again, and return True if `file` or the next segment has changed since `file` was opened.
+    def refresh_and_compare(self, file: SegmentFile) -> bool:
+        """Refresh the listing, and return True if `file` or the next segment has changed since `file` was opened.
 
-        A segment may look damaged because a recovering broker truncated it meanwhile, or the cleaner merged it with
-        others.
+        A segment may look damaged because a recovering broker truncated it during the read, or because the cleaner
+        merged it with others.
         """
         changed = file.has_changed()
         self.refresh()

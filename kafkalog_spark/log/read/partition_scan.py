@@ -13,7 +13,7 @@ from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import batch_filters
 from kafkalog_spark.log.read.batch_search import find_next_batch
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, ScanStart, locate, locate_timestamp
 from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment
@@ -75,8 +75,8 @@ def scan_partition(
             try:
                 state.position, state.next_offset = _scan_start(file, offset, request, position_hint)
                 # If no batch below `end` can have a wanted timestamp, the rest belongs to the next range.
-                state.done = state.next_offset >= end
-                if not state.done:
+                state.is_done = state.next_offset >= end
+                if not state.is_done:
                     file.expect(state.position, end)
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
             except FileNotFoundError as gone:
@@ -85,7 +85,7 @@ def scan_partition(
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
-        if state.done:
+        if state.is_done:
             break
         if changed:
             offset = max(offset, state.next_offset)
@@ -102,7 +102,7 @@ def scan_partition(
                 report_loss(log, offset, end, on_loss)
                 break
             tries += 1
-            if tries > LISTINGS:
+            if tries > MAX_LISTINGS:
                 raise CorruptBatch(
                     f"the log ends at offset {log.log_end_offset}, and its last segment at {offset}",
                     topic_partition=log.name,
@@ -176,7 +176,7 @@ def _scan_file(
         if error is None:
             return _FileScan(tries, False)
         tries = tries + 1 if state.next_offset <= offset else 0
-        if state.stopped_by is not None and tries < LISTINGS and log.has_changed(file):
+        if state.stopped_by is not None and tries < MAX_LISTINGS and log.refresh_and_compare(file):
             return _FileScan(tries, True)
         if not request.drop_malformed:
             raise error

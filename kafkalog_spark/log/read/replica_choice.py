@@ -1,4 +1,4 @@
-"""The choice of the copy to read, for partitions that lie in several log directories.
+"""Chooses the copy to read of partitions that are in several log directories.
 
 Log directories of several brokers, read together, hold copies of one partition. Offsets are the same in every copy, so
 a reader can change from one copy to another without a gap. The leader's copy is read: the one with the highest leader

@@ -40,11 +40,11 @@ def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOpti
         NotALogDirectory: For a pattern that matches nothing.
         OptionError: For a URL of an unknown scheme.
     """
-    found: dict[str, Store] = {}
-    for given in paths:
-        path, store = _located(os.fspath(given), storage)
+    stores: dict[str, Store] = {}
+    for path_as_given in paths:
+        path, store = _located(os.fspath(path_as_given), storage)
         if not is_pattern(path):
-            found[path] = store
+            stores[path] = store
             continue
         if store is LOCAL:
             directories = [name for name in sorted(glob.glob(path)) if os.path.isdir(name)]
@@ -54,8 +54,8 @@ def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOpti
         in_use = [name for name, partition in parsed if partition is None or partition.kind is DirKind.LIVE]
         if not in_use:
             raise NotALogDirectory("no directory matches the pattern", path=path)
-        found.update((name, store) for name in in_use)
-    return tuple(Root(path, store) for path, store in found.items())
+        stores.update((name, store) for name in in_use)
+    return tuple(Root(path, store) for path, store in stores.items())
 
 
 def _located(path: str, storage: StorageOptions | None) -> Root:
@@ -76,15 +76,15 @@ def _remote_matches(url: str, store: Store) -> list[str]:
             return []
         except OSError as error:
             raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=directory) from error
-        found = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
-        return [os.path.join(directory, name) for name in found]
+        matching = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
+        return [os.path.join(directory, name) for name in matching]
 
-    scheme, _, rest = url.partition("://")
-    bucket, *levels = rest.split("/")
-    found = [f"{scheme}://{bucket}"]
+    scheme, _, bucket_and_path = url.partition("://")
+    bucket, *levels = bucket_and_path.split("/")
+    directories = [f"{scheme}://{bucket}"]
     for level in levels:
         if glob.has_magic(level):
-            found = [name for directory in found for name in matches_in(directory, level)]
+            directories = [name for directory in directories for name in matches_in(directory, level)]
         else:
-            found = [os.path.join(directory, level) for directory in found]
-    return sorted(found)
+            directories = [os.path.join(directory, level) for directory in directories]
+    return sorted(directories)

@@ -14,7 +14,7 @@ from typing import NoReturn
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import batch_header, layout, offset_index, time_index, transaction_index
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.index_file import entries_of, most_index_bytes
+from kafkalog_spark.format.index_file import max_index_bytes, read_index_entries
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
@@ -41,7 +41,7 @@ class SegmentFile:
         files: Names of its files in `directory`.
         next_base_offset: Base offset of the next segment, None for the last one.
         topic_partition: Name of the partition, for errors.
-        remote: True if each read may be a request to an object store.
+        is_remote: True if each read may be a request to an object store.
         pass_over_damage: True if searches in its batches skip damage instead of raising.
         base_offset: Base offset of the segment.
         begin, size: The bytes [begin, size) are read: the whole file, or a `part` of it.
@@ -58,7 +58,7 @@ class SegmentFile:
     next_base_offset: int | None = None
     topic_partition: str | None = None
     _: KW_ONLY
-    remote: bool = False
+    is_remote: bool = False
     pass_over_damage: bool = False
 
     def __post_init__(self) -> None:
@@ -111,10 +111,10 @@ class SegmentFile:
 
         def read_index(name: str, entry_size: int) -> bytes:
             with closing(store.open(os.path.join(directory, name), facts.get(name))) as index:
-                return entries_of(index.read, entry_size, most_index_bytes(file.size, entry_size))
+                return read_index_entries(index.read, entry_size, max_index_bytes(file.size, entry_size))
 
         return cls(
-            file, directory, files, read_index, next_base_offset, topic_partition, remote=store.remote,
+            file, directory, files, read_index, next_base_offset, topic_partition, is_remote=store.is_remote,
             pass_over_damage=pass_over_damage,
         )  # fmt: skip
 
@@ -175,7 +175,7 @@ class SegmentFile:
 
     def expect(self, position: int, end: int) -> None:
         """Prefetch, from an object store, the batches from `position` to that of offset `end`."""
-        if not self.remote:
+        if not self.is_remote:
             return
         until = self.size
         if self.next_base_offset is None or end < self.next_base_offset:
@@ -256,18 +256,18 @@ class SegmentFile:
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """Yield the headers from `position` to the last whole batch. CRCs are not checked. Raises as `parse_header`."""
-        data, start, wanted = b"", position, _CHUNK_READ
+        data, start, read_size = b"", position, _CHUNK_READ
         while True:
             at = position - start
             header = self._header_in(data, at, position)
             if header is None:
                 start = position
-                data = self.read(position, wanted)
+                data = self.read(position, read_size)
                 header = self._header_in(data, 0, position)
                 if header is None:
                     return
             yield header
-            wanted = _HEADER_READ if header.size >= _LARGE_BATCH else _CHUNK_READ
+            read_size = _HEADER_READ if header.size >= _LARGE_BATCH else _CHUNK_READ
             position = header.end
 
     def good_headers(self, position: int = 0) -> Iterator[BatchHeader]:

@@ -1,4 +1,4 @@
-"""Scan of one segment: from the bytes of its batches to rows in Arrow buffers.
+"""Scans one segment: from the bytes of its batches to rows in Arrow buffers.
 
     window (pread) -> sweep (headers) -> order, CRC -> batch filters -> selection (offsets, timestamps) -> decode
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format.batch_header import BELIEVED, announced_batch, parse_header
+from kafkalog_spark.format.batch_header import MAX_UNCHECKED_BYTES, parse_header, read_batch_header
 from kafkalog_spark.format.layout import MAX_INT64, HeaderColumn
 from kafkalog_spark.kernels.batch_selection import first_invalid_batch
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
@@ -28,7 +28,7 @@ from kafkalog_spark.log.decode.scan_buffers import WINDOW, ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import BatchFilters
 from kafkalog_spark.log.read.batch_order import base_offset_after, is_follower_wrong, offsets_too_high
-from kafkalog_spark.log.read.header_windows import Table, bad_batch_error, check_remaining_crcs
+from kafkalog_spark.log.read.header_windows import HeaderTable, bad_batch_error, check_remaining_crcs
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 
@@ -56,7 +56,7 @@ class ScanState:
     Attributes:
         position: Position of the next batch.
         next_offset: Offset from which the scan resumes. All requested records below it were read.
-        done: True at the end of the offset range.
+        is_done: True at the end of the offset range.
         stopped_by: Error of the bad batch at `position`; None if a good batch begins there or the file ends there. The
             caller decides whether it is the end of the log, damage, or a change of the file since.
         lowest_offset: Lowest base offset that the batch at `position` may have. Unlike next_offset, it may be below the
@@ -65,7 +65,7 @@ class ScanState:
 
     position: int
     next_offset: int
-    done: bool = False
+    is_done: bool = False
     stopped_by: KafkalogError | None = None
     lowest_offset: int = 0
 
@@ -84,7 +84,7 @@ def scan_segment(
             yield batch
     except KafkalogError as error:
         return file.blame(error)
-    if state.stopped_by is None or state.done:
+    if state.stopped_by is None or state.is_done:
         return None
     return file.blame(state.stopped_by.at(offset=state.next_offset))
 
@@ -92,7 +92,7 @@ def scan_segment(
 class _Swept(NamedTuple):
     """Result of sweeping a window: header table of its complete batches, and why the sweep stopped after them."""
 
-    table: Table
+    table: HeaderTable
     covered: int  # bytes of the batches in `table`
     filled: int  # bytes of the window
     status: int  # a SweepStatus
@@ -100,7 +100,7 @@ class _Swept(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into `rows`. No other scan may use the buffers meanwhile.
+    """Reads segments of one partition, one after the other, into `rows`. Only one scan may use the buffers at a time.
 
     Peak memory: a window (or the largest batch), its decompressed bytes, and two Arrow batches.
     """
@@ -130,14 +130,16 @@ class SegmentScanner:
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
         until = int(self.rows.limits[Limit.OFFSET_UNTIL])
-        while not state.done:
+        while not state.is_done:
             size = min(WINDOW, file.size - state.position)
             table, covered, filled, status = self._sweep_window(state.position, size)
             try:
                 if not len(table) and status == SweepStatus.OUT_OF_BYTES:
                     if state.position >= file.size:
                         return
-                    header = announced_batch(file.read, state.position, file.size, BELIEVED)  # larger than the window
+                    header = read_batch_header(
+                        file.read, state.position, file.size, MAX_UNCHECKED_BYTES
+                    )  # larger than the window
                     table, covered, filled, status = self._sweep_window(state.position, header.size)
                 if not len(table):
                     raise bad_batch_error(self._window.view, 0, filled, state.position)
@@ -162,7 +164,7 @@ class SegmentScanner:
                 state.position += int(table[good, HeaderColumn.POSITION])
                 return
             state.position += covered
-            state.done = bool(len(past_end))
+            state.is_done = bool(len(past_end))
             self._window.shrink(WINDOW)
 
     def _sweep_window(self, position: int, size: int) -> _Swept:
@@ -170,7 +172,9 @@ class SegmentScanner:
         rows, covered, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
         return _Swept(self._table[:rows], covered, filled, status)
 
-    def _check_order(self, table: Table, count: int, position: int, covered: int) -> tuple[int, CorruptBatch | None]:
+    def _check_order(
+        self, table: HeaderTable, count: int, position: int, covered: int
+    ) -> tuple[int, CorruptBatch | None]:
         """Check that offsets increase from batch to batch, and are between those of this segment and of the next one.
 
         The CRC does not cover base offsets. The batch after the first `count` rows, in the table or at byte `covered`
@@ -210,7 +214,7 @@ class SegmentScanner:
             return row, wrong_crc
         return row, CorruptBatch(what, position=position + int(table[row, HeaderColumn.POSITION]), offset=base)
 
-    def _check_not_too_high(self, table: Table, row: int, follower_at: int) -> CorruptBatch | None:
+    def _check_not_too_high(self, table: HeaderTable, row: int, follower_at: int) -> CorruptBatch | None:
         """Return the error for the batch before `row` if the batch at `follower_at` proves its offsets too high."""
         base, last, previous = (
             int(table[row - 1, column])

@@ -17,7 +17,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
-from kafkalog_spark.format.regular_file import MOST_STATE_BYTES, parsed
+from kafkalog_spark.format.regular_file import MAX_STATE_FILE_BYTES, parsed
 from kafkalog_spark.store.interface import Store
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
+def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MAX_STATE_FILE_BYTES) -> T:
     """Return the parsed content of a small file.
 
     Args:
@@ -46,16 +46,18 @@ def _file_reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[
     return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
 
 
-read_meta_properties = _file_reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
+read_meta_properties = _file_reader(
+    META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MAX_META_PROPERTIES_BYTES
+)
 read_partition_metadata = _file_reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
 read_leader_epochs = _file_reader(
-    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MAX_LEADER_EPOCH_CHECKPOINT_BYTES
 )
 
 
 def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
     """Return the entries of a producer snapshot. Raises as `parsed_file`."""
-    return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
+    return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MAX_SNAPSHOT_BYTES)
 
 
 def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], default: T) -> T:
@@ -79,7 +81,7 @@ def _unless_damaged(what: str, store: Store, path: str, read: Callable[[], T], d
 
 def is_store_failure(error: Exception, store: Store) -> TypeGuard[OSError]:
     """Return True if `error` is a failed request to an object store, for example a time-out. The object may exist."""
-    return store.remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
+    return store.is_remote and isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
 
 
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""Search for the first offset of a partition with a record at or after a timestamp."""
+"""Searches for the first offset of a partition with a record at or after a timestamp."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reading and writing of segments in remote storage, and logs that consist of local and remote segments."""
+"""Reads and writes segments in remote storage, and logs that consist of local and remote segments."""

@@ -54,13 +54,13 @@ class FolderStore(LocalStore):
         if self.is_marked:
             return
         if not os.path.isdir(self.folder):
-            what = "the folder of remote storage does not exist: mount or restore it"
+            message = "the folder of remote storage does not exist: mount or restore it"
         else:
-            what = (
+            message = (
                 f"the folder of remote storage does not contain {REMOTE_STORAGE_MARKER}, which the broker created: is "
                 "its file system mounted? If this is the right folder, create an empty file of that name"
             )
-        raise OSError(errno.ENOTCONN, what, self.folder)
+        raise OSError(errno.ENOTCONN, message, self.folder)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         """Return a function that reads ranges of a file; it raises OSError if the file's size is not facts.size."""
@@ -74,9 +74,9 @@ class FolderStore(LocalStore):
 
         return fetch
 
-    def read_all(self, path: str, most: int) -> bytes:
+    def read_all(self, path: str, max_bytes: int) -> bytes:
         self._check_path(path)
-        return super().read_all(path, most)
+        return super().read_all(path, max_bytes)
 
     def upload(self, path: str, pieces: Pieces, size: int) -> None:
         """Write an object of about `size` bytes. When the method returns, file and directory entries are on disk.
@@ -104,13 +104,13 @@ class FolderStore(LocalStore):
             fsync_directory(parent)
         with suppress(PermissionError):  # the parent of the root may belong to another user
             fsync_directory(os.path.dirname(self.root))
-        # If the file system was unmounted meanwhile, the object was written to the directory of the mount point.
+        # If the file system was unmounted during the upload, the object is in the directory of the mount point.
         self.check_marker()
 
     def _create_file(self, path: str, directory: str) -> int:
         while True:
             make_directories(directory)
-            with suppress(FileNotFoundError):  # `delete` removed the empty directory meanwhile: try again
+            with suppress(FileNotFoundError):  # `delete` has just removed the empty directory: try again
                 return create_temporary(path)
 
     def delete(self, paths: Sequence[str]) -> None:

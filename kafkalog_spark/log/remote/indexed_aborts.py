@@ -1,4 +1,4 @@
-"""Search for aborted transactions in the transaction indexes of remote segments.
+"""Searches for aborted transactions in the transaction indexes of remote segments.
 
 Kafka copies a segment only after all of its transactions have ended, and copies the index of the transactions whose
 abort marker is in the segment (RemoteLogManager.collectAbortedTransactions). Therefore the batches need not be read to
@@ -50,7 +50,7 @@ def find_indexed_aborts(
         search = collect_aborted(indexed, start, end)
         aborted.update(dict.fromkeys(search.transactions))
         reached = stored.segment.until
-        if search.complete:
+        if search.is_complete:
             return IndexedAborts(list(aborted), {}, reached)
         if reached >= end:
             open_transactions = _open_transactions(stored, keys, end)

@@ -1,4 +1,4 @@
-"""Finder of the parts of a log in its local directory and its remote directories.
+"""Finds the parts of a log in its local directory and its remote directories.
 
 It finds them in one of two ways:
 
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class PartFinder:
-    """Finder of the current parts of one partition; call `find` again to refresh them.
+    """Finds the current parts of one partition; call `find` again to refresh them.
 
     All methods raise NotALogDirectory if a directory cannot be listed or a file cannot be read, and the errors of
     `RemoteDirListing.fetch_metadata` and `read_leader_epochs`.
@@ -97,16 +97,18 @@ class PartFinder:
         first = self._listings[0].listing
         return first.names, first.files
 
-    def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
+    def find(
+        self, local: PartitionLog | None, log_start: int | None, *, refresh_metadata: bool = False
+    ) -> list[LogPart]:
         """List the directories, and return the current parts of the log.
 
         Args:
             local: The local log; None if there is none.
             log_start: Checkpointed log start offset; None if unknown.
-            again: True to read the new events of `__remote_log_metadata`.
+            refresh_metadata: True to read the new events of `__remote_log_metadata`.
         """
         live_topic_id = local.location.topic_id() if local is not None else None
-        pending = self._list_segments(local, live_topic_id, again=again, log_start=log_start)
+        pending = self._list_segments(local, live_topic_id, refresh_metadata=refresh_metadata, log_start=log_start)
         parts = self._parts_by_name(pending, local, log_start) if self._names_suffice else None
         return self._parts_by_metadata(pending, local, live_topic_id, log_start) if parts is None else parts
 
@@ -114,7 +116,7 @@ class PartFinder:
         """Merge all complete segments by their metadata, including those whose offsets the local log contains."""
         live_topic_id = local.location.topic_id() if local is not None else None
         checkpointed = local.hints.log_start if local is not None else None
-        pending = self._list_segments(local, None, again=False, all_segments=True, log_start=checkpointed)
+        pending = self._list_segments(local, None, refresh_metadata=False, include_local=True, log_start=checkpointed)
         self._parts_by_metadata(pending, local, live_topic_id, local.log_start_offset if local is not None else None)
         assert self.merged is not None
         return self.merged
@@ -149,7 +151,7 @@ class PartFinder:
         return stored
 
     def fetch_metadata(self, pending: Sequence[LogPart]) -> list[StoredSegment | None]:
-        """Fetch the metadata of the segments of pending parts; None for a segment that was deleted meanwhile.
+        """Fetch the metadata of the segments of pending parts; None for a segment that was deleted since it was listed.
 
         The segments of one directory are fetched with concurrent requests.
         """
@@ -168,8 +170,8 @@ class PartFinder:
         local: PartitionLog | None,
         topic_id: uuid.UUID | None,
         *,
-        again: bool,
-        all_segments: bool = False,
+        refresh_metadata: bool,
+        include_local: bool = False,
         log_start: int | None = None,
     ) -> list[LogPart]:
         """List the remote directories, and return a pending part for each complete segment, by start offset.
@@ -177,21 +179,23 @@ class PartFinder:
         Args:
             local: The local log; None if there is none.
             topic_id: Skip the directories of other topic IDs; None lists all.
-            again: True to read the new events of `__remote_log_metadata`.
-            all_segments: True to include segments whose offsets the local log contains.
+            refresh_metadata: True to read the new events of `__remote_log_metadata`.
+            include_local: True to include segments whose offsets the local log contains.
             log_start: Checkpointed log start offset; None if unknown.
         """
         local_start = local.segments[0].base_offset if local is not None else None
         all_is_local = local_start is not None and local_start <= (log_start or 0)
-        below = None if all_segments else local_start
+        below = None if include_local else local_start
         pending: list[LogPart] = []
         for listing in self._listings:
             if topic_id is not None and listing.remote_dir.partition.topic_id != topic_id:
                 continue
-            if all_is_local and not all_segments and listing.remote_dir.tier_root is not None:
+            if all_is_local and not include_local and listing.remote_dir.tier_root is not None:
                 continue  # one broker copies the segments and writes the checkpoint, so the checkpoint is correct
             states = (
-                None if self._metadata is None else self._metadata.states_of(listing.remote_dir.partition, again=again)
+                None
+                if self._metadata is None
+                else self._metadata.states_of(listing.remote_dir.partition, refresh_metadata=refresh_metadata)
             )
             may_be_unused = all_is_local and (states is None or not states.readable)
             try:

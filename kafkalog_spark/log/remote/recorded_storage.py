@@ -25,7 +25,7 @@ from kafkalog_spark.log.read.state_files import parsed_file
 from kafkalog_spark.log.remote.refused_store import RefusedStore
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.remote.tiered_log import LocationWithoutTopicId, TieredLocation
-from kafkalog_spark.log.tiered.key_ring import KEY_OPTION
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION_PREFIX
 from kafkalog_spark.log.tiered.object_keys import LOCAL_TIERED_ROOT, Layout, remote_directory
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import ROOT_OPTION, TierOptions
@@ -88,8 +88,8 @@ def recorded_dirs(
     try:
         recorded = RemoteStorageOptions.of_recorded(parsed_file(file.store, path, parse_properties))
     except PermissionError as error:
-        what = f"cannot be read, and says where remote segments of this log are: {error.strerror}"
-        refused = RefusedStore(path, what, f"give the remote storage as another path of the read; {_DISK_ONLY_HINT}")
+        reason = f"cannot be read, and says where remote segments of this log are: {error.strerror}"
+        refused = RefusedStore(path, reason, f"give the remote storage as another path of the read; {_DISK_ONLY_HINT}")
         return RecordedDirs(*_locate_dirs(locations, lambda partition: _create_refused_dir(partition, refused)), {})
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
@@ -131,7 +131,7 @@ def _locate_dirs(
             return LocationWithoutTopicId(location.topic, location.partition, location.directory, location.store), None
         return location, locate(TopicIdPartition(location.topic, topic_id, location.partition))
 
-    located = list(in_parallel(dir_of, locations, lambda location: location.store.remote))
+    located = list(in_parallel(dir_of, locations, lambda location: location.store.is_remote))
     return [location for location, _ in located], [remote_dir for _, remote_dir in located if remote_dir]
 
 
@@ -144,7 +144,9 @@ def _create_refused_store(
     path: str, recorded: RemoteStorageOptions, missing: list[str], tier: TierOptions
 ) -> RefusedStore:
     keys = [
-        f"{KEY_OPTION}{key_id}={name}" for key_id, name in recorded.keys.files.items() if key_id not in tier.keys.ids
+        f"{KEY_OPTION_PREFIX}{key_id}={name}"
+        for key_id, name in recorded.keys.files.items()
+        if key_id not in tier.keys.ids
     ]
     options = " ".join(map(shlex.quote, [*missing, *keys]))
     return RefusedStore(
@@ -170,16 +172,16 @@ def _missing_options(
     scheme, bucket, _ = parse_path(root)
     if scheme != parse_path(recorded.root).scheme:
         return missing  # tiered.root replaces the root by another kind of store, which has endpoints of its own
-    given = {name for name, _ in own_options.values}
-    if given & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{OBSTORE_PREFIX}endpoint"}:
-        given.add(_S3_ENDPOINT)
-    wanted = {name: value.text for name, value in recorded.storage.values if name in _ENDPOINTS}
-    return missing + [f"{name}={text}" for name, text in wanted.items() if name not in given]
+    given_names = {name for name, _ in own_options.values}
+    if given_names & {f"{HADOOP_PREFIX}bucket.{bucket}.endpoint", f"{OBSTORE_PREFIX}endpoint"}:
+        given_names.add(_S3_ENDPOINT)
+    recorded_endpoints = {name: value.text for name, value in recorded.storage.values if name in _ENDPOINTS}
+    return missing + [f"{name}={text}" for name, text in recorded_endpoints.items() if name not in given_names]
 
 
 def _is_beside(recorded: RemoteStorageOptions, file: Root) -> bool:
     """Return True if the recorded root is a local folder in the parent directory of the log directory."""
-    if file.store.remote or not is_local(recorded.folder):
+    if file.store.is_remote or not is_local(recorded.folder):
         return False
     log_dir = os.path.dirname(file.path)
     return os.path.realpath(os.path.dirname(recorded.folder)) == os.path.realpath(os.path.dirname(log_dir))

@@ -25,7 +25,7 @@ class RefusedStore:
     path: str
     what: str
     hint: str
-    remote = False
+    is_remote = False
 
     def list(self, directory: str, after: str = "") -> Listing:
         self._refuse()
@@ -36,7 +36,7 @@ class RefusedStore:
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
         self._refuse()
 
-    def read_all(self, path: str, most: int) -> bytes:
+    def read_all(self, path: str, max_bytes: int) -> bytes:
         self._refuse()
 
     def exists(self, directory: str) -> bool:

@@ -1,4 +1,4 @@
-"""Listing of the remote directory of a partition, and metadata of its segments."""
+"""Lists the remote directory of a partition, and fetches the metadata of its segments."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ class RemoteDirListing:
         ]
 
     def fetch_metadata(self, segments: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Return listed segments with their metadata, with concurrent requests; None for a segment deleted meanwhile.
+        """Return listed segments with their metadata, with concurrent requests; None for a segment deleted since.
 
         Raises:
             OSError: If a manifest cannot be read.
             CorruptManifest: If a manifest cannot be parsed.
             KafkalogError: Any error of `open_remote`.
         """
-        fetched = in_parallel(self._fetch_segment, segments, lambda _: self.remote_dir.store.remote)
+        fetched = in_parallel(self._fetch_segment, segments, lambda _: self.remote_dir.store.is_remote)
         self._segments.update({stored.segment.segment_id: stored for stored in fetched if stored is not None})
         return fetched
 
@@ -139,7 +139,7 @@ class RemoteDirListing:
             end = find_log_end(file).offset
             times, size = file.time_index, file.size
         epochs = epochs_within(read_leader_epochs(stored, keys), stored.segment.start_offset, end)
-        largest = times.last.timestamp if times.whole and times.last is not None else -1
+        largest = times.last.timestamp if times.is_complete and times.last is not None else -1
         metadata = replace(
             stored.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,
             size=size,

@@ -54,57 +54,57 @@ class RemoteIndexCache:
             directory.unlink(missing_ok=True)
         directory.mkdir(parents=True)
 
-    def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
+    def get(self, segment: RemoteSegment, index: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
         """Return an index of a segment. If it is not cached, fetch all indexes of the segment.
 
         If the indexes cannot be written to disk, they are returned without being cached.
 
         Args:
             segment: Remote segment.
-            kind: One of INDEX_FILES.
+            index: One of INDEX_FILES.
             fetch: Returns all indexes of the segment. Its errors are raised unchanged.
         """
         key = (segment.start_offset, segment.segment_id)
-        data = self._read_cached(key, kind)
+        data = self._read_cached(key, index)
         if data is not None:
             return data
         with self._fetch_locks[hash(key) % _LOCKS]:
-            data = self._read_cached(key, kind)
+            data = self._read_cached(key, index)
             if data is not None:
                 return data
             indexes = fetch()
             self._store(key, indexes)
-        return indexes.get(kind, b"")
+        return indexes.get(index, b"")
 
     def forget(self, segment: RemoteSegment) -> None:
         """Drop the indexes of a segment that was deleted."""
         with self._lock:
             self._remove((segment.start_offset, segment.segment_id))
 
-    def _path(self, key: tuple[int, UUID], kind: RemoteFile) -> Path:
-        return self._directory / f"{key[0]}_{uuid_to_text(key[1])}{kind.value}"
+    def _path(self, key: tuple[int, UUID], index: RemoteFile) -> Path:
+        return self._directory / f"{key[0]}_{uuid_to_text(key[1])}{index.value}"
 
-    def _read_cached(self, key: tuple[int, UUID], kind: RemoteFile) -> bytes | None:
+    def _read_cached(self, key: tuple[int, UUID], index: RemoteFile) -> bytes | None:
         with self._lock:
             if key not in self._sizes:
                 return None
             self._sizes.move_to_end(key)
         try:
-            return read_whole(self._path(key, kind), 1 << 31)
-        except OSError:  # another thread has evicted the segment meanwhile
+            return read_whole(self._path(key, index), 1 << 31)
+        except OSError:  # another thread has evicted the segment since
             return None
 
     def _store(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
-        size = sum(len(indexes.get(kind, b"")) for kind in INDEX_FILES)
+        size = sum(len(indexes.get(index, b"")) for index in INDEX_FILES)
         max_bytes = self._max_bytes()
         if size > max_bytes:
             return
         try:
-            for kind in INDEX_FILES:
-                replace_file(self._path(key, kind), indexes.get(kind, b""), sync=False)
+            for index in INDEX_FILES:
+                replace_file(self._path(key, index), indexes.get(index, b""), sync=False)
         except OSError:
-            for kind in INDEX_FILES:
-                self._path(key, kind).unlink(missing_ok=True)
+            for index in INDEX_FILES:
+                self._path(key, index).unlink(missing_ok=True)
             return
         with self._lock:
             self._bytes += size - self._sizes.pop(key, 0)
@@ -117,5 +117,5 @@ class RemoteIndexCache:
         if size is None:
             return
         self._bytes -= size
-        for kind in INDEX_FILES:
-            self._path(key, kind).unlink(missing_ok=True)
+        for index in INDEX_FILES:
+            self._path(key, index).unlink(missing_ok=True)

@@ -41,11 +41,11 @@ def read_indexes(
     path_of: Callable[[RemoteFile], str],
     manifest: SegmentManifest | None,
     codec: ChunkCodec | None,
-    kinds: Iterable[RemoteFile],
+    files: Iterable[RemoteFile],
     facts: FileFacts | None = None,
     optional: RemoteFile | None = None,
 ) -> dict[RemoteFile, bytes]:
-    """Return the decoded bytes of several indexes by kind, without empty ones.
+    """Return the decoded bytes of several indexes by file, without empty ones.
 
     If the segment has an `.indexes` object, they are read with one request.
 
@@ -54,7 +54,7 @@ def read_indexes(
         path_of: Returns the path of an object.
         manifest: The manifest in Aiven's layout; None in others.
         codec: Codec of the indexes; None if they are not encoded.
-        kinds: Requested indexes.
+        files: Requested indexes.
         facts: Listed facts of the `.indexes` object, if known.
         optional: Index whose own object may be missing.
 
@@ -62,10 +62,10 @@ def read_indexes(
         As `read_index`.
     """
     if manifest is None or manifest.indexes is None:
-        return _read_index_objects(store, path_of, codec, kinds, optional)
+        return _read_index_objects(store, path_of, codec, files, optional)
     assert codec is not None
     ranges = manifest.indexes
-    requested = {kind: ranges[kind] for kind in kinds if kind in ranges and ranges[kind].size}
+    requested = {file: ranges[file] for file in files if file in ranges and ranges[file].size}
     if not requested:
         return {}
     path = path_of(RemoteFile.INDEXES)
@@ -79,8 +79,8 @@ def read_indexes(
         )
     data = memoryview(store.ranges(path, facts)(begin, end) if begin < end else b"")
     return {
-        kind: bytes(codec.decode_index(data[index.position - begin :][: index.size], index, path))
-        for kind, index in requested.items()
+        file: bytes(codec.decode_index(data[index.position - begin :][: index.size], index, path))
+        for file, index in requested.items()
     }
 
 
@@ -88,21 +88,21 @@ def _read_index_objects(
     store: Store,
     path_of: Callable[[RemoteFile], str],
     codec: ChunkCodec | None,
-    kinds: Iterable[RemoteFile],
+    files: Iterable[RemoteFile],
     optional: RemoteFile | None,
 ) -> dict[RemoteFile, bytes]:
     """Read indexes that have an object each: in LocalTieredStorage, and in Aiven's layout before October 2023."""
     indexes = {}
-    for kind in kinds:
+    for file in files:
         try:
-            data = store.read_all(path_of(kind), MAX_INDEX_SIZE)
+            data = store.read_all(path_of(file), MAX_INDEX_SIZE)
         except FileNotFoundError:
-            if kind is not optional:
+            if file is not optional:
                 raise
             continue
         if codec is not None:
-            data = bytes(codec.decode_index(data, IndexRange(0, len(data)), path_of(kind)))
-        indexes[kind] = data
+            data = bytes(codec.decode_index(data, IndexRange(0, len(data)), path_of(file)))
+        indexes[file] = data
     return indexes
 
 

@@ -44,12 +44,12 @@ class RemoteMetadata:
     def __hash__(self) -> int:
         return hash(self._replicas)
 
-    def states_of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
+    def states_of(self, partition: TopicIdPartition, *, refresh_metadata: bool = False) -> SegmentStates | None:
         """Return the states of the remote segments of a partition.
 
         Args:
             partition: Partition with its topic ID.
-            again: True to read the events that were written since the last call.
+            refresh_metadata: True to read the events that were written since the last call.
 
         Returns:
             None if the topic has no events about segments of the partition. The events may be in the directories of
@@ -60,7 +60,7 @@ class RemoteMetadata:
             OSError: If a file cannot be read.
         """
         with self._lock:
-            if self._state is None or again:
+            if self._state is None or refresh_metadata:
                 self._read_new_events()
             return self._states.get(partition)
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.index_file import entries_of
+from kafkalog_spark.format.index_file import read_index_entries
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.remote_indexes import read_index
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
@@ -70,7 +70,7 @@ def open_remote(
         stored.segment.until,
         topic_partition,
         # Decoding a chunk costs as much as a request, so treat the file as remote: few lookups, and read-ahead.
-        remote=stored.remote_dir.store.remote or has_chunks,
+        is_remote=stored.remote_dir.store.is_remote or has_chunks,
         pass_over_damage=pass_over_damage,
     )
 
@@ -103,8 +103,8 @@ def _open_chunks(
     return ObjectFile(
         chunks.original_file_size,
         lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, decode_lock, pass_over_damage),
-        changed=file.has_changed,
-        closed=file.close,
+        has_changed=file.has_changed,
+        on_close=file.close,
         align=chunks.original_chunk_size,
         block=DECODED_BLOCK,
     )
@@ -182,4 +182,4 @@ def _index_entries(stored: StoredSegment, keys: KeyRing, name: str, entry_size: 
         data = read_index(stored, keys, RemoteFile("." + name.rpartition(".")[2]))
     except CorruptChunk as error:
         raise OSError(errno.EIO, str(error)) from error
-    return entries_of(lambda position, size: data[position : position + size], entry_size)
+    return read_index_entries(lambda position, size: data[position : position + size], entry_size)

@@ -1,4 +1,4 @@
-"""Check of a remote segment that overlaps the next one: its batches must agree with its metadata.
+"""Checks a remote segment that overlaps the next one: its batches must agree with its metadata.
 
 Segments overlap after leader changes. They also overlap if the endOffset of a manifest is too large, if a batch has a
 wrong offset, or if the .log of another segment was copied over this one. In these cases, the segment is damaged, and

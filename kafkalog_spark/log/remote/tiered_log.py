@@ -23,7 +23,7 @@ from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
-    LISTINGS,
+    MAX_LISTINGS,
     NO_HINTS,
     IndexedAborts,
     IndexedRun,
@@ -163,14 +163,14 @@ class TieredLog(PartitionLog):
         self._planned = None
         if self._local is not None:
             self._local.refresh()
-        self._list(again=True)
+        self._list(refresh_metadata=True)
 
     def update_checkpoints(self, *, recovery_point: int | None, log_start: int | None) -> None:
         super().update_checkpoints(recovery_point=recovery_point, log_start=log_start)
         if self._local is not None:
             self._local.update_checkpoints(recovery_point=recovery_point, log_start=log_start)
 
-    def _list(self, *, again: bool = False) -> None:
+    def _list(self, *, refresh_metadata: bool = False) -> None:
         if self._planned is not None:
             self._set_parts(self._planned.parts)
             self.names = []
@@ -178,7 +178,7 @@ class TieredLog(PartitionLog):
         if self._location.is_local and self._local is None:
             self._local = PartitionLog(self._location.local, self.hints)
         local = self._live_local
-        self._set_parts(self.finder.find(local, self.hints.log_start, again=again))
+        self._set_parts(self.finder.find(local, self.hints.log_start, refresh_metadata=refresh_metadata))
         self.is_deleted = local is None and not self.finder.exists
         self.names, self.facts = (local.names, local.facts) if local is not None else self.finder.listed
 
@@ -256,7 +256,7 @@ class TieredLog(PartitionLog):
 
     def prefetch_segments(self, start: int, end: int) -> None:
         """Fetch the metadata of the remote segments of [start, end) with concurrent requests."""
-        for _ in range(LISTINGS):
+        for _ in range(MAX_LISTINGS):
             pending = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
             try:
                 self.finder.fetch_metadata(list(pending.values()))  # cached for `_remote_segment`
@@ -313,7 +313,7 @@ class TieredLog(PartitionLog):
             self.refresh()
         return super().open_segment_at(offset)
 
-    def has_changed(self, file: SegmentFile) -> bool:
+    def refresh_and_compare(self, file: SegmentFile) -> bool:
         changed = file.has_changed()
         self.refresh()
         now = [(self.segment_path(index), part.end_of_file) for index, part in enumerate(self._parts)]
@@ -341,8 +341,8 @@ class TieredLog(PartitionLog):
             begin, until = max(start, self._parts[indexes[0]].start), min(end, self._parts[indexes[-1]].until)
             if begin < until:
                 remote = [index for index in indexes if self._parts[index].until > begin]
-                find = None if is_local else partial(self._aborted_by_index, remote, begin, until)
-                runs.append(IndexedRun(begin, until, find))
+                find_aborts = None if is_local else partial(self._aborted_by_index, remote, begin, until)
+                runs.append(IndexedRun(begin, until, find_aborts))
         return runs
 
     def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table, Window, batch_end
+from kafkalog_spark.log.read.header_windows import HeaderTable, Window, batch_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.repair.fitting_batches import BatchMask, correct_leader_epochs, select_fitting_batches
@@ -37,7 +37,7 @@ class KeptBatches(NamedTuple):
         epochs: Their corrected leader epochs, int64[n].
     """
 
-    table: Table
+    table: HeaderTable
     epochs: npt.NDArray[np.int64]
 
 
@@ -80,7 +80,7 @@ class _BatchJudge:
         self._last_offset = last_offset
         self._leader_epoch = leader_epoch
         self._find_bad_records = find_bad_records
-        self._undecided: Table = np.empty((0, len(HeaderColumn)), np.int64)
+        self._undecided: HeaderTable = np.empty((0, len(HeaderColumn)), np.int64)
         self._damage: deque[Damage] = deque()  # not yielded yet, in the order of the file
 
     def add_damage(self, damage: Damage) -> None:
@@ -103,7 +103,7 @@ class _BatchJudge:
         yield from self._verdicts(self._undecided, self._select_fitting(self._undecided))
         yield from self._damage
 
-    def _drop_bad_records(self, table: Table, window: Window, find_bad_records: FindBadRecords) -> Table:
+    def _drop_bad_records(self, table: HeaderTable, window: Window, find_bad_records: FindBadRecords) -> HeaderTable:
         """Return `table` without the batches whose records cannot be decoded. These are added to the damage."""
         needed = batch_end(table[-1]) - window.start
         if len(window.data) < needed:  # of a large batch, a window holds only the header
@@ -114,10 +114,10 @@ class _BatchJudge:
         ]
         return table[~is_bad]
 
-    def _select_fitting(self, table: Table) -> BatchMask:
+    def _select_fitting(self, table: HeaderTable) -> BatchMask:
         return select_fitting_batches(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
 
-    def _verdicts(self, table: Table, is_kept: BatchMask) -> Iterator[KeptBatches | Damage]:
+    def _verdicts(self, table: HeaderTable, is_kept: BatchMask) -> Iterator[KeptBatches | Damage]:
         """Yield the batches of `table`, and the damage before and between them, in the order of the file."""
         epochs = table[:, HeaderColumn.LEADER_EPOCH].copy()
         epochs[is_kept] = correct_leader_epochs(epochs[is_kept], self._leader_epoch)

@@ -1,4 +1,4 @@
-"""Scan of a range of offsets with mode=PERMISSIVE: rows of records, and a row for each damaged stretch.
+"""Scans a range of offsets with mode=PERMISSIVE: yields rows of records, and a row for each damaged stretch.
 
 | column          | Arrow type | value in the row of a damaged stretch; null in the row of a record                 |
 |-----------------|------------|------------------------------------------------------------------------------------|
@@ -29,7 +29,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_search import find_next_batch
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_scan import report_loss, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
@@ -108,11 +108,11 @@ def scan_with_damage(
                     break
             try:
                 judged = judge_segment(file, log.recovery_point)
-            except FileNotFoundError as gone:
+            except FileNotFoundError as error:
                 tries += 1
-                log.refresh_after_replacement(file, gone, tries)
+                log.refresh_after_replacement(file, error, tries)
                 continue
-            if judged.stretches and tries < LISTINGS and log.has_changed(file):
+            if judged.stretches and tries < MAX_LISTINGS and log.refresh_and_compare(file):
                 tries += 1
                 continue
             statistics.segments += 1

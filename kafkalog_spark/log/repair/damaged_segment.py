@@ -1,4 +1,4 @@
-"""Division of a segment into windows of good batches and the damaged bytes between them."""
+"""Divides a segment into windows of good batches and the damaged bytes between them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
 
     Raises:
         NotALogDirectory: If a file cannot be read.
-        FileNotFoundError: If a segment was deleted meanwhile.
+        FileNotFoundError: If the segment was deleted during the read.
     """
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:

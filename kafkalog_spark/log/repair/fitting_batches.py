@@ -1,6 +1,6 @@
-"""Selection of a segment's undamaged batches that can form one log.
+"""Selects a segment's undamaged batches that can form one log.
 
-Base offset and leader epoch lie outside a batch's CRC, so a valid batch may have wrong ones. As many batches as
+Base offset and leader epoch are outside a batch's CRC, so a valid batch may have wrong ones. As many batches as
 possible with increasing offsets are kept. A leader epoch that does not fit its neighbours is rewritten, because the
 records do not depend on it.
 """
@@ -14,13 +14,15 @@ import numpy.typing as npt
 
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 BatchMask = npt.NDArray[np.bool_]
 """bool[n]: a value for each row of a header table."""
 
 
-def select_fitting_batches(table: Table, base_offset: int, next_base_offset: int | None, last_offset: int) -> BatchMask:
+def select_fitting_batches(
+    table: HeaderTable, base_offset: int, next_base_offset: int | None, last_offset: int
+) -> BatchMask:
     """Return which batches to keep: the longest chain of batches with increasing offsets.
 
     Args:

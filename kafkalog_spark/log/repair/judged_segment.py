@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table, batch_end
+from kafkalog_spark.log.read.header_windows import HeaderTable, batch_end
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import proven_entry
 from kafkalog_spark.log.repair.batch_verdicts import judge_batches
@@ -101,7 +101,7 @@ def judge_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegmen
     return judged
 
 
-def _run_of(table: Table, previous_offset: int) -> GoodRun:
+def _run_of(table: HeaderTable, previous_offset: int) -> GoodRun:
     """Return the run of the batches in `table`. previous_offset: last offset of the batch before them."""
     base_offset = int(table[0, HeaderColumn.BASE_OFFSET])
     if table[0, HeaderColumn.COUNT] < 0:

@@ -21,17 +21,17 @@ from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.report import KEY_BYTES
 
-MOST_KEYS = 100
+MAX_KEYS = 100
 """Largest number of different keys that are listed for a damaged stretch, because people read the report."""
-_MOST_BYTES = 16 << 20  # size of a batch, compressed and uncompressed, up to which its keys are read
-_MOST_RECORDS = 100_000  # records of a damaged stretch whose keys are read: they are parsed in plain Python
+_MAX_BATCH_BYTES = 16 << 20  # size of a batch, compressed and uncompressed, up to which its keys are read
+_MAX_RECORDS = 100_000  # records of a damaged stretch whose keys are read: they are parsed in plain Python
 
 
 class LostKeys(NamedTuple):
     """Keys of lost records.
 
     Attributes:
-        keys: Up to MOST_KEYS different keys, in order, each truncated to KEY_BYTES + 1 bytes.
+        keys: Up to MAX_KEYS different keys, in order, each truncated to KEY_BYTES + 1 bytes.
         records: Number of records whose key, null included, could be read.
     """
 
@@ -47,7 +47,7 @@ def read_lost_keys(file: SegmentFile, position: int, size: int) -> LostKeys:
     """
     keys: dict[bytes, None] = {}  # an ordered set
     records, end = 0, position + size
-    while position + layout.RECORDS_AT < end and records < _MOST_RECORDS:
+    while position + layout.RECORDS_AT < end and records < _MAX_RECORDS:
         try:
             header = file.header_at(position)
         except KafkalogError:
@@ -56,7 +56,7 @@ def read_lost_keys(file: SegmentFile, position: int, size: int) -> LostKeys:
             break
         for key in _keys_of(file, header):
             records += 1
-            if key is not None and len(keys) < MOST_KEYS:
+            if key is not None and len(keys) < MAX_KEYS:
                 keys[key] = None
         position = header.end
     return LostKeys(tuple(keys), records)
@@ -64,11 +64,11 @@ def read_lost_keys(file: SegmentFile, position: int, size: int) -> LostKeys:
 
 def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:
     """Yield the keys of a batch's records, up to the first malformed record."""
-    if header.is_control or not 0 < header.record_count <= _MOST_RECORDS or header.size > _MOST_BYTES:
+    if header.is_control or not 0 < header.record_count <= _MAX_RECORDS or header.size > _MAX_BATCH_BYTES:
         return
     payload = memoryview(file.read(header.position, header.size))[layout.RECORDS_AT :]
     if header.codec != Codec.NONE:
-        output = Output(Scratch(1 << 20), 0, _MOST_BYTES)
+        output = Output(Scratch(1 << 20), 0, _MAX_BATCH_BYTES)
         with suppress(KafkalogError):  # the output has the bytes before the fault
             decompress(header.codec, payload, output)
         payload = output.scratch.view[: output.at]

@@ -2,7 +2,7 @@
 
 `choose_copy` chooses the primary copy, as for any other read. `merged_pieces` fills its gaps from the other copies.
 
-The pieces are computed once, on the driver, so the copies must not be written to meanwhile. A task gets the pieces of
+The pieces are computed once, on the driver, so the copies must not change during the read. A task gets the pieces of
 its partition with the location.
 """
 
@@ -45,7 +45,7 @@ class MergedLog(PartitionLog):
     def refresh(self) -> None:
         """Do nothing: the pieces do not change."""
 
-    def has_changed(self, file: SegmentFile) -> bool:
+    def refresh_and_compare(self, file: SegmentFile) -> bool:
         """Return False: the files do not change, so an error is damage."""
         return False
 

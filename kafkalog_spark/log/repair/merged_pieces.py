@@ -19,7 +19,7 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, HeaderColumn
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.header_windows import Table, batch_end
+from kafkalog_spark.log.read.header_windows import HeaderTable, batch_end
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.repair.batch_verdicts import KeptBatches, judge_batches
 from kafkalog_spark.log.repair.judged_segment import DamagedStretch, JudgedSegment, judge_segment
@@ -76,7 +76,7 @@ def merge_pieces(
 
 
 class _Merge:
-    """Computation of the pieces. The arguments are those of `merge_pieces`."""
+    """Computes the pieces. The arguments are those of `merge_pieces`."""
 
     def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
         self.pieces: list[MergedPiece] = []
@@ -160,7 +160,8 @@ class _Merge:
             self._fill_from(copy, missing)
             added = self.pieces[before:]
             remaining = {
-                gap: [rest for part in parts for rest in _unfilled(part, added)] for gap, parts in remaining.items()
+                gap: [unfilled for part in parts for unfilled in _unfilled(part, added)]
+                for gap, parts in remaining.items()
             }
         return remaining
 
@@ -182,7 +183,7 @@ class _Merge:
             except (FileNotFoundError, NotALogDirectory) as error:
                 _log.warning("replicas=merge: skipping %s: %s", log.segment_path(index), error)
 
-    def _add_batches(self, copy: int, index: int, table: Table, last_offset: int, gaps: list[Gap]) -> None:
+    def _add_batches(self, copy: int, index: int, table: HeaderTable, last_offset: int, gaps: list[Gap]) -> None:
         """Add the batches of `table` that are in gaps and belong to the primary's lineage.
 
         Adjacent batches become one piece. last_offset: that of the batch before the table.
@@ -203,7 +204,7 @@ class _Merge:
             first_offset, next_offset = int(base[run[0]]), int(last[run[-1]]) + 1
             self._add(copy, index, begin=begin, end=end, first_offset=first_offset, next_offset=next_offset)
 
-    def _is_of_lineage(self, table: Table, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _is_of_lineage(self, table: HeaderTable, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return whether each batch's leader epoch is the primary's epoch at its base offset, bool[n]."""
         epochs = table[:, HeaderColumn.LEADER_EPOCH]
         if not len(self._starts):
@@ -246,10 +247,10 @@ class _Merge:
 
 def _unfilled(gap: Gap, pieces: Sequence[MergedPiece]) -> list[Gap]:
     """Return the parts of a gap that the pieces do not fill."""
-    rest, reached = [], gap.first
+    unfilled, reached = [], gap.first
     inside = [piece for piece in pieces if gap.first <= piece.first_offset < gap.end]
     for piece in sorted(inside, key=lambda piece: piece.first_offset):
         if piece.first_offset > reached:
-            rest.append(Gap(reached, piece.first_offset))
+            unfilled.append(Gap(reached, piece.first_offset))
         reached = piece.next_offset
-    return [*rest, Gap(reached, gap.end)] if reached < gap.end else rest
+    return [*unfilled, Gap(reached, gap.end)] if reached < gap.end else unfilled

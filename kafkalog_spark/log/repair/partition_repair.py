@@ -1,4 +1,4 @@
-"""Repair of one partition: its segments in order, then its leader epochs and partition.metadata."""
+"""Repairs one partition: its segments in order, then its leader epochs and partition.metadata."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from kafkalog_spark.log.repair.segment_repair import RepairState, SegmentRepair
 
 
 def repair_partition(
-    location: PartitionLocation, log_dir: Path, *, records: bool = False, checkpoints: Checkpoints | None = None
+    location: PartitionLocation, log_dir: Path, *, decode_records: bool = False, checkpoints: Checkpoints | None = None
 ) -> PartitionReport:
     """Write the undamaged batches of a partition to a new partition directory in `log_dir`.
 
     Args:
         location: The partition.
         log_dir: The destination.
-        records: Also decode the records, and drop batches that cannot be decoded.
+        decode_records: Also decode the records, and drop batches that cannot be decoded.
         checkpoints: Cache of the checkpoints of the source.
 
     Raises:
@@ -51,7 +51,7 @@ def repair_partition(
     known_epochs = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
     transactions = TransactionState(_open_transactions_at(source, first))
     state = RepairState(first - 1, transactions, known_epochs, source.log_start_offset)
-    _repair_segments(source, directory, state, report, _bad_records_finder() if records else None)
+    _repair_segments(source, directory, state, report, _bad_records_finder() if decode_records else None)
     bases = [int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}")]
     if not bases:  # a partition has at least one segment
         for suffix in names.SEGMENT_SUFFIXES[:3]:
@@ -75,7 +75,7 @@ def _bad_records_finder() -> FindBadRecords:
     check = RecordCheck()
 
     def find_bad_records(window: Window) -> Iterator[int]:
-        return (fault.position for fault in check.take(window) if fault.position is not None)
+        return (fault.position for fault in check.check_records(window) if fault.position is not None)
 
     return find_bad_records
 

@@ -1,4 +1,4 @@
-"""Repair of log directories into a new one: partitions, checkpoints, meta.properties.
+"""Repairs log directories into a new one: partitions, checkpoints, meta.properties.
 
     report = repair_log_dirs(["/data/damaged"], "/data/repaired")
     print("\\n".join(report.lines()))
@@ -20,7 +20,7 @@ from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.fsync import fsync_tree, make_directories
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE
-from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
+from kafkalog_spark.format.meta_properties import MAX_META_PROPERTIES_BYTES, META_PROPERTIES_FILE, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.log_dir import LogDirs
@@ -45,7 +45,7 @@ def repair_log_dirs(
     storage: StorageOptions | None = None,
     tier: TierOptions = DEFAULT_TIER_OPTIONS,
     *,
-    records: bool = False,
+    decode_records: bool = False,
     on_partition: Callable[[PartitionReport, int], None] | None = None,
 ) -> RepairReport:
     """Write the undamaged batches of log directories, or of single partition directories, to a new directory.
@@ -57,7 +57,7 @@ def repair_log_dirs(
         destination: A new or empty directory, outside of the sources.
         storage: Options for object stores.
         tier: Options for remote segments.
-        records: Also decode the records, and drop batches that cannot be decoded.
+        decode_records: Also decode the records, and drop batches that cannot be decoded.
         on_partition: Called with the report of each partition and the total number of partitions.
 
     Returns:
@@ -71,7 +71,7 @@ def repair_log_dirs(
     """
     dirs = LogDirs.open(sources, storage, tier)
     refuse_unallowed(dirs.locations.values())
-    target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
+    target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.is_remote])
     report = RepairReport(str(target))
     check_one_topic(dirs.locations, dirs.copies, list(dirs.locations))
     checkpoints = Checkpoints()
@@ -84,7 +84,7 @@ def repair_log_dirs(
         except (KafkalogError, FileNotFoundError) as error:  # continue with the other partitions
             repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
         else:
-            repaired = repair_partition(location, target, records=records, checkpoints=checkpoints)
+            repaired = repair_partition(location, target, decode_records=decode_records, checkpoints=checkpoints)
         report.partitions.append(repaired)
         start, end = repaired.log_start_offset, repaired.log_end_offset
         if repaired.error is None:
@@ -120,7 +120,8 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
     for path, store in dirs.roots:
         try:
             file = os.path.join(path, META_PROPERTIES_FILE)
-            (target / META_PROPERTIES_FILE).write_bytes(parsed_file(store, file, _meta_properties, MOST_BYTES))
+            data = parsed_file(store, file, _check_meta_properties, MAX_META_PROPERTIES_BYTES)
+            (target / META_PROPERTIES_FILE).write_bytes(data)
             break
         except FileNotFoundError:
             continue
@@ -128,7 +129,7 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
             report.notes.append(f"{META_PROPERTIES_FILE} is not copied: {error}")
     for path, store in dirs.roots:
         metadata = Path(path, _METADATA_DIR)
-        if store.remote or not os.path.lexists(metadata):
+        if store.is_remote or not os.path.lexists(metadata):
             continue
         if metadata.is_symlink() or not metadata.is_dir():
             report.notes.append(
@@ -141,7 +142,8 @@ def _copy_broker_files(dirs: LogDirs, target: Path, report: RepairReport) -> Non
         break
 
 
-def _meta_properties(data: bytes) -> bytes:
+def _check_meta_properties(data: bytes) -> bytes:
+    """Return `data` unchanged. Raises CorruptFile, UnsupportedFormat if it cannot be parsed."""
     parse_meta_properties(data)
     return data
 

@@ -1,4 +1,4 @@
-"""Repair of one segment: undamaged batches are copied byte for byte, and the indexes are rebuilt."""
+"""Repairs one segment: copies undamaged batches byte for byte, and rebuilds the indexes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkalog_spark.format.control_record import control_type
 from kafkalog_spark.format.layout import NO_LEADER_EPOCH, NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.format.regular_file import write_all
 from kafkalog_spark.format.transaction_index import format_transaction
-from kafkalog_spark.log.read.header_windows import Table, batch_end
+from kafkalog_spark.log.read.header_windows import HeaderTable, batch_end
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.batch_verdicts import FindBadRecords, KeptBatches, judge_batches
@@ -126,7 +126,7 @@ class SegmentRepair:
         self._path.with_suffix(names.TIME_INDEX_SUFFIX).write_bytes(times)
         aborted = self._state.transactions.aborted[self._aborts_before :]
         if aborted:
-            entries = b"".join(format_transaction(entry) for entry in aborted)
+            entries = b"".join(format_transaction(transaction) for transaction in aborted)
             self._path.with_suffix(names.TRANSACTION_INDEX_SUFFIX).write_bytes(entries)
 
     def _copy_batches(self, file: SegmentFile, batches: KeptBatches) -> None:
@@ -157,7 +157,7 @@ class SegmentRepair:
         self._state.last_offset = int(table[-1, HeaderColumn.LAST_OFFSET])
         self._state.timestamp = int(table[-1, HeaderColumn.MAX_TIMESTAMP])
 
-    def _complete_losses(self, table: Table) -> None:
+    def _complete_losses(self, table: HeaderTable) -> None:
         """Report the pending losses, with the offset and timestamp of the first kept batch after them."""
         base_offset, timestamp = int(table[0, HeaderColumn.BASE_OFFSET]), int(table[0, HeaderColumn.MAX_TIMESTAMP])
         after = None if timestamp == NO_TIMESTAMP else timestamp
@@ -165,7 +165,7 @@ class SegmentRepair:
         self._report.losses += losses
         self._state.pending.clear()
 
-    def _add_epochs(self, table: Table, epochs: npt.NDArray[np.int64]) -> None:
+    def _add_epochs(self, table: HeaderTable, epochs: npt.NDArray[np.int64]) -> None:
         """Add an entry to the leader-epoch checkpoint for each epoch that begins in `table`."""
         state = self._state
         previous_offsets = [state.last_offset, *table[:, HeaderColumn.LAST_OFFSET].tolist()]
@@ -177,7 +177,7 @@ class SegmentRepair:
                 start = base_offset  # the source's checkpoint contradicts the batches
             state.epochs.append(EpochEntry(epoch, start))
 
-    def _add_transactions(self, file: SegmentFile, table: Table) -> None:
+    def _add_transactions(self, file: SegmentFile, table: HeaderTable) -> None:
         """Add the transactional batches and markers of `table`, whose positions are those in `file`."""
         transactions = self._state.transactions
         flags = table[:, HeaderColumn.ATTRIBUTES] & _TRANSACTION_FLAGS
@@ -186,9 +186,9 @@ class SegmentRepair:
             header = file.header_at(int(table[row, HeaderColumn.POSITION]))
             assert header is not None
             if not header.is_control:
-                transactions.data_batch(header)
+                transactions.add_data_batch(header)
                 continue
             try:
-                transactions.marker(header, control_type(file.read(header.position, header.size)))
+                transactions.add_marker(header, control_type(file.read(header.position, header.size)))
             except CorruptBatch:
                 continue  # a malformed marker, which kafkalog-check reports, ends no transaction

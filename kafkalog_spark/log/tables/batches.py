@@ -16,7 +16,7 @@ from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.log.codecs.decompress import decompress
 from kafkalog_spark.log.codecs.output import Output
 from kafkalog_spark.log.codecs.scratch import Scratch
-from kafkalog_spark.log.read.header_windows import Table as HeaderTable
+from kafkalog_spark.log.read.header_windows import HeaderTable
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate

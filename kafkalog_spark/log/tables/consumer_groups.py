@@ -74,13 +74,13 @@ def _group_entries(log: PartitionLog) -> Iterator[Entry]:
             typed_key = decode_key(OFFSETS_TOPIC, data or b"")
             if typed_key is None:
                 continue
-            kind, fields = typed_key
-            if kind < 2:
+            key_type, fields = typed_key
+            if key_type < 2:
                 key, decode = OffsetKey(*fields), _OFFSET_VALUE.decode
-            elif kind in _GROUP_KINDS:
-                key = GroupKey(fields[0], _GROUP_KINDS[kind])
+            elif key_type in _GROUP_KINDS:
+                key = GroupKey(fields[0], _GROUP_KINDS[key_type])
                 decode = _CLASSIC_GROUP.decode if key.kind == "classic" else partial(_decode_epoch, key.kind)
-            elif kind in _MEMBER_KEYS:
+            elif key_type in _MEMBER_KEYS:
                 key = MemberKey(*fields)
             else:
                 continue
@@ -89,10 +89,10 @@ def _group_entries(log: PartitionLog) -> Iterator[Entry]:
             yield Entry(offset, key, None, error.what)
 
 
-def _decode_epoch(kind: str, value: bytes) -> int:
+def _decode_epoch(group_type: str, value: bytes) -> int:
     """Return the epoch of a consumer, share or streams group: the first field of its record."""
     if len(value) < _VERSION_AND_EPOCH.size:
-        raise CorruptLog(f"the record of a {kind} group has {len(value)} bytes, no epoch fits")
+        raise CorruptLog(f"the record of a {group_type} group has {len(value)} bytes, no epoch fits")
     return int(_VERSION_AND_EPOCH.unpack_from(value)[1])
 
 

@@ -1,4 +1,4 @@
-"""Collection of the context of a table query: the facts that the table declares as needs."""
+"""Collects the context of a table query: the facts that the table declares as needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of a table: the rows of its units, in a Spark task or for `LogDirs.table`."""
+"""Reads a table: yields the rows of its units, in a Spark task or for `LogDirs.table`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage, windows_and_damage
 from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.timestamps import timestamp_us
-from kafkalog_spark.log.tables.units import left_overs
+from kafkalog_spark.log.tables.units import find_left_overs
 
 _TRANSIENT_STATES = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
 
@@ -34,11 +34,11 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     """Return the row of an open segment of `log`.
 
     Raises:
-        FileNotFoundError: If an index disappears meanwhile.
+        FileNotFoundError: If an index is removed during the read.
         NotALogDirectory: If the segment cannot be read.
     """
     files = file.files
-    # Read the indexes before the batches. Read afterwards, they might have entries for batches appended meanwhile.
+    # Read the indexes before the batches: later, they might have entries for batches that were appended since.
     offsets = OffsetIndexCheck(_read_index(file, files.offset_index, offset_index.ENTRY_SIZE), file.base_offset)
     times = TimeIndexCheck(_read_index(file, files.time_index, time_index.ENTRY_SIZE), file.base_offset)
     offsets_wrong, times_wrong = len(offsets.faults), len(times.faults)
@@ -54,9 +54,10 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
             offsets.skip_damage()
             continue
         table = part.table
-        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, HeaderColumn.POSITION])))
+        begin = int(table[0, HeaderColumn.POSITION])
+        offsets_wrong += sum(1 for _ in offsets.check_entries(table, end_offset - 1, begin))
         if not damaged:  # a damaged batch may have had the largest timestamp
-            times_wrong += sum(1 for _ in times.take(table))
+            times_wrong += sum(1 for _ in times.check_entries(table))
         if not batches:
             first_timestamp = int(table[0, HeaderColumn.BASE_TIMESTAMP])
         batches += len(table)
@@ -96,13 +97,13 @@ def _segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
 
 def _left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
     """Yield rows for the .log files in the directory that are not part of the log."""
-    for name, file in left_overs(log).items():
+    for name, file in find_left_overs(log).items():
         path = os.path.join(log.directory, name)
         facts = log.facts.get(name)
         try:
             size = os.stat(path).st_size if facts is None else facts.size
         except FileNotFoundError:
-            continue  # deleted meanwhile
+            continue  # deleted since it was listed
         # A segment without a suffix is not part of the log if a .swap file replaces it.
         state = "deleted" if file.transient_suffix is None else _TRANSIENT_STATES[file.transient_suffix]
         row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}

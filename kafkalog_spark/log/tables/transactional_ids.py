@@ -46,11 +46,11 @@ def _transaction_entries(log: PartitionLog) -> Iterator[Entry]:
 
 def _transactional_id(name: str, data: bytes) -> TransactionalId:
     """Decode the value of a record. Raises CorruptLog, UnsupportedFormat for an unknown version or state."""
-    what = f"the record of transactional id {name!r}"
-    value = _TRANSACTION_VALUE.decode(data, what)
+    described = f"the record of transactional id {name!r}"
+    value = _TRANSACTION_VALUE.decode(data, described)
     state = value.transaction_status
     if not 0 <= state < len(_STATES):
-        raise UnsupportedFormat(f"{what} has state {state}, expected 0 to {len(_STATES) - 1}")
+        raise UnsupportedFormat(f"{described} has state {state}, expected 0 to {len(_STATES) - 1}")
     partitions = ((topic, index) for topic, indexes in value.transaction_partitions or () for index in indexes)
     before, after = value.previous_producer_id, value.next_producer_id
     return {

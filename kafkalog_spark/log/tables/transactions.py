@@ -79,7 +79,7 @@ def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[
     A marker without a batch in the log gives no row.
 
     Raises:
-        FileNotFoundError: If a segment disappears meanwhile.
+        FileNotFoundError: If a segment is removed during the read.
         NotALogDirectory: If a segment cannot be read.
     """
     still_open: dict[int, _Transaction] = {}

@@ -1,4 +1,4 @@
-"""Division of a table query into units of work: partitions, segments, and files outside of logs."""
+"""Divides a table query into units of work: partitions, segments, and files outside of logs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def units_of(
     locations: Mapping[TopicPartition, PartitionLocation],
     ranges: Mapping[TopicPartition, range] | None = None,
     *,
-    whole: bool = True,
+    is_unnarrowed: bool = True,
 ) -> list[TableUnit]:
     """Return the units of a query, by partition and offset.
 
@@ -46,15 +46,15 @@ def units_of(
         query: The query.
         locations: Partitions of the query.
         ranges: Offsets of each partition; None for all offsets. A partition without a range is left out.
-        whole: True if the query is not narrowed to topics. Then rows about the log directories themselves are included,
-            if the table has such rows.
+        is_unnarrowed: True if the query is not narrowed to topics. Rows about the log directories themselves are then
+            included, if the table has such rows.
 
     Raises:
         NotALogDirectory: If a partition cannot be read.
     """
     units: list[TableUnit] = []
     checkpoints = Checkpoints()
-    if query.table.has_log_dir_rows and whole:
+    if query.table.has_log_dir_rows and is_unnarrowed:
         units.append(TableUnit(None))
     for tp, location in locations.items():
         if ranges is not None and tp not in ranges:
@@ -70,7 +70,7 @@ def units_of(
             if segment.base_offset < offsets.stop and (next_base is None or next_base > offsets.start):
                 size = segment_size(log, index)
                 units.append(TableUnit(location, segment.base_offset, offsets.start, offsets.stop, size))
-        if query.table.has_left_overs and ranges is None and left_overs(log):
+        if query.table.has_left_overs and ranges is None and find_left_overs(log):
             units.append(TableUnit(location))
     return units
 
@@ -83,7 +83,7 @@ def segment_size(log: PartitionLog, index: int) -> int:
         return 0
 
 
-def left_overs(log: PartitionLog) -> dict[str, names.SegmentFileName]:
+def find_left_overs(log: PartitionLog) -> dict[str, names.SegmentFileName]:
     """Return the .log files in the directory that are not part of the log, by name."""
     live = {segment.log for segment in log.segments}
     parsed = {name: names.parse_segment_file(name) for name in sorted(log.names) if name not in live}

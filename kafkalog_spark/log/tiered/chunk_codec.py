@@ -42,12 +42,12 @@ class ChunkCodec:
     that uses it.
 
     Attributes:
-        compressed: True if chunks are compressed.
+        is_compressed: True if chunks are compressed.
         cipher: The AESGCM object; None without encryption.
         encryption: Parameters of the encryption; None without encryption.
     """
 
-    compressed: bool
+    is_compressed: bool
     cipher: Any = field(default=None, repr=False)
     encryption: SegmentEncryption | None = field(default=None, repr=False)
 
@@ -56,24 +56,26 @@ class ChunkCodec:
         """Return the codec of a stored segment. Raises the errors of `KeyRing.data_key`."""
         encryption = manifest.encryption
         if encryption is None:
-            return cls(manifest.compressed)
-        return cls(manifest.compressed, _create_cipher((keys or KeyRing({})).unwrap_data_key(encryption)), encryption)
+            return cls(manifest.is_compressed)
+        return cls(
+            manifest.is_compressed, _create_cipher((keys or KeyRing({})).unwrap_data_key(encryption)), encryption
+        )
 
     @classmethod
-    def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
+    def for_new_segment(cls, is_compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
         """Return a codec for a segment to upload, with a new data key and AAD if `key_id` is not None.
 
         Raises the errors of `KeyRing.wrap_data_key`.
         """
         if key_id is None:
-            return cls(compressed)
+            return cls(is_compressed)
         data_key = os.urandom(DATA_KEY_SIZE)
         encryption = SegmentEncryption(key_id, keys.wrap_data_key(key_id, data_key), os.urandom(_AAD_SIZE))
-        return cls(compressed, _create_cipher(data_key), encryption)
+        return cls(is_compressed, _create_cipher(data_key), encryption)
 
     def encode_chunk(self, chunk: bytes) -> bytes:
         """Return the stored form of a chunk."""
-        if self.compressed:
+        if self.is_compressed:
             chunk = zstandard.ZstdCompressor(write_content_size=True).compress(chunk)
         return self.encode_index(chunk)
 
@@ -98,7 +100,7 @@ class ChunkCodec:
         """
         try:
             data = self._decrypt(data, chunk.size)
-            if self.compressed:
+            if self.is_compressed:
                 data = _decompress(data, chunk.original_size)
             if len(data) != chunk.original_size:
                 raise CorruptChunk(f"decoded to {len(data)} bytes, expected {chunk.original_size}")
@@ -110,7 +112,7 @@ class ChunkCodec:
     @property
     def can_decode_parts(self) -> bool:
         """True if `decode_chunk_part` can be used. An encrypted chunk can only be authenticated as a whole."""
-        return self.compressed and self.cipher is None
+        return self.is_compressed and self.cipher is None
 
     def decode_chunk_part(self, fetch: FetchRange, chunk: Chunk, begin: int, end: int, path: str) -> bytes:
         """Return the original bytes [begin, end) of a large chunk.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkalog_spark.log.tiered.manifest import SegmentEncryption  # manifests come with zstd
 
-KEY_OPTION = "tiered.encryption.key."  # prefix of the names of key options; the ID of the key pair follows
+KEY_OPTION_PREFIX = "tiered.encryption.key."  # prefix of the names of key options; the ID of the key pair follows
 DATA_KEY_SIZE = 32  # bytes: AES-256
 
 _PEM_BEGIN = "-----BEGIN "
@@ -44,7 +44,7 @@ class KeyRing:
     def __init__(
         self,
         keys: Mapping[str, str],
-        option: str = KEY_OPTION + "{}",
+        option: str = KEY_OPTION_PREFIX + "{}",
         recorded_files: Mapping[str, str] | None = None,
     ) -> None:
         self._keys = dict(keys)

@@ -38,8 +38,8 @@ class LogPiece(NamedTuple):
     until: int
 
 
-class RedundancyReason(Enum):
-    """Why a segment is not read although its leader epochs fit the log. The values are texts for messages."""
+class SkipReason(Enum):
+    """Why a segment is not read, apart from its leader epochs. The values are texts for messages."""
 
     BELOW_LOG_START = "it ends before the log begins"
     COVERED = "other remote segments contain its offsets"
@@ -51,7 +51,7 @@ class ExcludedSegment(NamedTuple):
     """A segment that is not read, and why."""
 
     segment: RemoteSegment
-    reason: ExclusionReason | RedundancyReason
+    reason: ExclusionReason | SkipReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def merge_lineage(
 ) -> LineageMerge:
     """Merge the segments of a partition into one log.
 
-    Remote segments are not read below the first offset of the lineage: a broker truncates the checkpoint when the log
-    start offset moves.
+    Remote segments are not read below the first offset of the lineage, because a broker drops older entries from
+    leader-epoch-checkpoint when the log start offset moves.
 
     Args:
         remote: Complete segments of one topic and partition, in any order.
-        lineage: Lineage of the live log; without a live log, that of the `newest_segment`.
+        lineage: Lineage of the live log; without one, the lineage of the newest segment (`lineage.newest_segment`).
         local: Offset spans of the segments of one replica, in any order.
         topic_id: Exclude segments with another topic ID; None if all have the same.
         log_start: Log start offset; None if unknown.
@@ -106,13 +106,13 @@ def merge_lineage(
     candidates: list[RemoteSegment] = []
     lowest_offset = max(log_start or 0, lineage[0].start_offset if lineage else 0)
     for segment in remote:
-        reason: ExclusionReason | RedundancyReason | None
+        reason: ExclusionReason | SkipReason | None
         if topic_id is not None and segment.partition.topic_id != topic_id:
-            reason = RedundancyReason.OTHER_TOPIC_ID
+            reason = SkipReason.OTHER_TOPIC_ID
         else:
             reason = exclusion_reason(segment, lineage, log_end)
         if reason is None and segment.until <= lowest_offset:
-            reason = RedundancyReason.BELOW_LOG_START
+            reason = SkipReason.BELOW_LOG_START
         if reason is None:
             candidates.append(segment)
         else:
@@ -124,7 +124,7 @@ def merge_lineage(
         if segment.segment_id not in used:
             start = max(segment.start_offset, lowest_offset)
             is_local = any(span.start <= start and segment.until <= span.until for span in spans)
-            excluded.append(ExcludedSegment(segment, RedundancyReason.LOCAL if is_local else RedundancyReason.COVERED))
+            excluded.append(ExcludedSegment(segment, SkipReason.LOCAL if is_local else SkipReason.COVERED))
     return LineageMerge(tuple(pieces), tuple(holes), tuple(excluded))
 
 

@@ -64,7 +64,7 @@ class SegmentManifest:
 
     Attributes:
         chunks: Positions of the chunks in the `.log` object.
-        compressed: True if the chunks are compressed.
+        is_compressed: True if the chunks are compressed.
         encryption: None if chunks and indexes are not encrypted.
         indexes: Range of each index in the `.indexes` object. The transaction index can be absent. None in manifests
             from before October 2023, when each index had an object of its own.
@@ -73,7 +73,7 @@ class SegmentManifest:
     """
 
     chunks: ChunkIndex
-    compressed: bool
+    is_compressed: bool
     encryption: SegmentEncryption | None
     indexes: Mapping[RemoteFile, IndexRange] | None
     segment: RemoteSegment | None
@@ -81,7 +81,7 @@ class SegmentManifest:
     @property
     def is_plain(self) -> bool:
         """True if the `.log` object equals the segment byte for byte."""
-        return not self.compressed and self.encryption is None
+        return not self.is_compressed and self.encryption is None
 
     def check_segment(self, partition: TopicIdPartition, start_offset: int, segment_id: UUID) -> None:
         """Raise CorruptManifest, without a path, if the manifest contains the metadata of another segment."""
@@ -194,11 +194,11 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     """Return the content of a manifest object, with the fields that current versions of the plugin write."""
     chunks = manifest.chunks
     index: dict[str, Any] = {
-        "type": "variable" if manifest.compressed else "fixed",
+        "type": "variable" if manifest.is_compressed else "fixed",
         "originalChunkSize": chunks.original_chunk_size,
         "originalFileSize": chunks.original_file_size,
     }
-    if manifest.compressed:
+    if manifest.is_compressed:
         index["transformedChunks"] = chunk_sizes_to_text(chunks.sizes)
     else:
         index["transformedChunkSize"] = int(chunks.sizes[0]) if chunks.count else 0
@@ -207,7 +207,7 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     if manifest.indexes is not None:
         index_ranges = {file: index_range._asdict() for file, index_range in manifest.indexes.items()}
         value["segmentIndexes"] = {name: index_ranges.get(file) for file, name in INDEX_FIELDS.items()}
-    value["compression"] = manifest.compressed
+    value["compression"] = manifest.is_compressed
     if manifest.encryption is not None:
         value["encryption"] = {
             "dataKey": f"{manifest.encryption.key_id}:{base64.b64encode(manifest.encryption.wrapped_key).decode()}",

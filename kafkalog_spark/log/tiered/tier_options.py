@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.tiered.key_ring import KEY_OPTION, NO_KEYS, KeyRing
+from kafkalog_spark.log.tiered.key_ring import KEY_OPTION_PREFIX, NO_KEYS, KeyRing
 from kafkalog_spark.log.tiered.object_keys import Layout
 from kafkalog_spark.options import OptionSpec, choice, plain_text
 
@@ -40,8 +40,9 @@ TIER_OPTIONS = (
     OptionSpec(
         ROOT_OPTION,
         plain_text,
-        meaning="Path or URL of the remote storage of a log directory that names one. Without it, only a folder beside "
-        "the log directory is read, because a log directory from an untrusted source can name any location. Ours.",
+        meaning="Path or URL to use instead of the remote storage that a log directory names in "
+        "kafkalog.remote-storage.properties. Without it, only a folder beside the log directory is read, because a log "
+        "directory from an untrusted source can name any location. Ours.",
     ),
 )
 
@@ -71,9 +72,15 @@ class TierOptions:
         """Parse the options of tiered storage in `options`; names are case-insensitive. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
         layout, prefix, root = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
-        keys = {name[len(KEY_OPTION) :]: text for name, text in options.items() if name.lower().startswith(KEY_OPTION)}
+        keys = {
+            name[len(KEY_OPTION_PREFIX) :]: text
+            for name, text in options.items()
+            if name.lower().startswith(KEY_OPTION_PREFIX)
+        }
         if "" in keys:
-            raise OptionError(f"option '{KEY_OPTION}' lacks the ID of the key pair", hint=f"write {KEY_OPTION}ID")
+            raise OptionError(
+                f"option '{KEY_OPTION_PREFIX}' lacks the ID of the key pair", hint=f"write {KEY_OPTION_PREFIX}ID"
+            )
         return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "", root)
 
 
@@ -82,4 +89,4 @@ DEFAULT_TIER_OPTIONS = TierOptions()
 
 def is_tier_option(name: str) -> bool:
     """Return True if `name`, in lower case, is the name of an option of tiered storage."""
-    return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(KEY_OPTION)
+    return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(KEY_OPTION_PREFIX)

@@ -1,4 +1,4 @@
-"""Conversion of Arrow columns to the arrays that the encoding kernel reads."""
+"""Converts Arrow columns to the arrays that the encoding kernel reads."""
 
 from __future__ import annotations
 

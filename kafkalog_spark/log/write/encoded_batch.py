@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 from kafkalog_spark.format import control_record, layout
-from kafkalog_spark.format.batch_header import BatchHeader, parse_header, whole_batch
+from kafkalog_spark.format.batch_header import BatchHeader, parse_complete_batch_prefix, parse_header
 from kafkalog_spark.format.crc32c import crc32c
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.records import write_record
@@ -174,6 +174,6 @@ def split_batches(data: bytes | memoryview) -> Iterator[EncodedBatch]:
     view = memoryview(data)
     position = 0
     while position < len(view):
-        size, _ = whole_batch(view, position, len(view) - position, position)
+        size, _ = parse_complete_batch_prefix(view, position, len(view) - position, position)
         yield EncodedBatch(bytes(view[position : position + size]), parse_header(view, position, position))
         position += size

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
+from kafkalog_spark.format.batch_header import BatchHeader, read_batch_header
 from kafkalog_spark.format.offset_index import OffsetPosition
 
 
@@ -18,7 +18,7 @@ def header_at(fd: int, position: int, end: int) -> BatchHeader:
         UnsupportedFormat: If the magic is unknown.
         OSError: If the file cannot be read.
     """
-    return announced_batch(lambda at, size: os.pread(fd, size, at), position, end, believed=end)
+    return read_batch_header(lambda at, size: os.pread(fd, size, at), position, end, max_unchecked=end)
 
 
 def headers_from(fd: int, position: int, end: int) -> Iterator[BatchHeader]:

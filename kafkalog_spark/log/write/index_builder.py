@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.format import offset_index, time_index
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.header_windows import HeaderTable
 
 
 class SegmentIndexes(NamedTuple):
@@ -42,7 +42,7 @@ class IndexBuilder:
         self._offset_entries: list[npt.NDArray[np.void]] = []
         self._time_entries: list[npt.NDArray[np.void]] = []
 
-    def add(self, table: Table) -> None:
+    def add(self, table: HeaderTable) -> None:
         """Add the batches of `table`, which must follow those of the previous call."""
         # Largest timestamp up to each row, and the last offset of the batch that has it. `largest` begins with the
         # value before the first row. `row_of_largest` is -1 while that value is not exceeded.

@@ -11,7 +11,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import HeaderColumn
 from kafkalog_spark.log.codecs.scratch import Scratch
-from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
+from kafkalog_spark.log.read.header_windows import HeaderTable, Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
 
@@ -71,7 +71,7 @@ def ordered_windows(
         yield window, None if error is None else error.at(path=str(path), offset=next_offset)
 
 
-def _count_ordered(table: Table, base_offset: int, next_offset: int) -> int:
+def _count_ordered(table: HeaderTable, base_offset: int, next_offset: int) -> int:
     """Return the number of leading rows whose offsets increase and fit into an index of the segment.
 
     Args:

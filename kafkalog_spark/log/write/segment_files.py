@@ -14,7 +14,7 @@ def fsync_segment(directory: str | os.PathLike[str], base_offset: int, transient
 
     New files are durable only after an fsync of their directory. The caller does it, because one fsync usually covers
     several segments. A file that does not exist is skipped: a segment without aborted transactions has no .txnindex,
-    and retention may have removed the segment meanwhile.
+    and retention may have removed the segment since.
 
     Args:
         directory: Partition directory.

@@ -1,4 +1,4 @@
-"""Recovery of a segment after an unclean shutdown (Kafka: LogSegment.recover)."""
+"""Recovers a segment after an unclean shutdown (Kafka: LogSegment.recover)."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def recover_segment(
     on_window: Callable[[Window], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     *,
-    find_bad: Callable[[Window], tuple[int, KafkalogError] | None] | None = None,
+    find_bad_batch: Callable[[Window], tuple[int, KafkalogError] | None] | None = None,
     before_truncation: Callable[[], None] = lambda: None,
     may_truncate: bool = True,
     sync: bool = False,
 ) -> RecoveredSegment:
     """Check every batch of a segment, truncate the .log after the last good one, and rebuild .index and .timeindex.
 
-    A batch is good if it is whole, its CRC is valid, its offsets increase and `find_bad` accepts it. The first bad
-    batch and everything after it is removed, as in Kafka. The indexes are those of a segment that was closed cleanly. A
-    truncation is fsynced before the function returns, so removed bytes cannot reappear behind later appends.
+    A batch is good if it is whole, its CRC is valid, its offsets increase and `find_bad_batch` accepts it. The first
+    bad batch and everything after it is removed, as in Kafka. The indexes are those of a segment that was closed
+    cleanly. A truncation is fsynced before the function returns, so removed bytes cannot reappear behind later appends.
 
     Args:
         directory: Partition directory.
@@ -65,7 +65,8 @@ def recover_segment(
         on_window: Called with each window of good batches, in order, before the indexes are written. The bytes of a
             window are valid only during the call.
         on_bytes: Called with the number of bytes of the good batches of each window.
-        find_bad: Returns the row of the first bad batch of a window and the error, or None if all batches are good.
+        find_bad_batch: Returns the row of the first bad batch of a window and the error, or None if all batches are
+            good.
         before_truncation: Called before the .log is truncated.
         may_truncate: False to raise the damage instead of truncating the .log; no file is then changed.
         sync: True to fsync the .log and both indexes.
@@ -77,14 +78,15 @@ def recover_segment(
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
-    position, next_offset = 0, base_offset
+    position = 0
+    next_offset = base_offset
     damage: KafkalogError | None = None
     with descriptor(path, os.O_RDWR) as fd:
         end = os.fstat(fd).st_size
         for window, error in ordered_windows(fd, path, base_offset, end) if end else ():
-            bad = None if find_bad is None else find_bad(window)
-            if bad is not None:
-                good_count, error = bad
+            bad_batch = None if find_bad_batch is None else find_bad_batch(window)
+            if bad_batch is not None:
+                good_count, error = bad_batch
                 window = window.first(good_count)
             if len(window.table):
                 if on_window is not None:
@@ -106,6 +108,12 @@ def recover_segment(
             os.ftruncate(fd, position)
         if sync or position < end:
             fsync_descriptor(fd)
+    _write_indexes(path, indexes, sync=sync)
+    return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
+
+
+def _write_indexes(path: Path, indexes: IndexBuilder, *, sync: bool) -> None:
+    """Write the indexes of the .log at `path`. Unless `sync`, a file that already has the content is not replaced."""
     contents = indexes.build()
     for suffix, data in (
         (names.OFFSET_INDEX_SUFFIX, contents.offset_index), (names.TIME_INDEX_SUFFIX, contents.time_index),
@@ -113,7 +121,6 @@ def recover_segment(
         index = path.with_suffix(suffix)
         if sync or not _has_content(index, data):
             replace_file(index, data, sync=sync)
-    return RecoveredSegment(base_offset, next_offset, position, end - position, indexes.max_timestamp, damage)
 
 
 def _has_content(path: Path, data: bytes) -> bool:

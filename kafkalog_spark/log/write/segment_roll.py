@@ -17,7 +17,7 @@ def should_roll(
     size: int,
     first_timestamp: int | None,
     age_ms: int,
-    indexes_full: bool,
+    are_indexes_full: bool,
     segment_bytes: int = SEGMENT_BYTES,
     segment_ms: int = SEGMENT_MS,
 ) -> bool:
@@ -32,7 +32,7 @@ def should_roll(
         size: Size of the active segment in bytes.
         first_timestamp: Largest timestamp of its first batch in ms, or None if the segment is empty.
         age_ms: Time since the segment was created, by the clock.
-        indexes_full: True if an index of the segment has no room for another entry.
+        are_indexes_full: True if an index of the segment has no room for another entry.
         segment_bytes: segment.bytes.
         segment_ms: segment.ms, minus the jitter of the segment.
     """
@@ -41,6 +41,6 @@ def should_roll(
     return (
         size > segment_bytes - batch.size
         or (size > 0 and age_ms > segment_ms)
-        or indexes_full
+        or are_indexes_full
         or not 0 <= batch.last_offset - base_offset <= MAX_RELATIVE_OFFSET
     )

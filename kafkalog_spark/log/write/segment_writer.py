@@ -137,7 +137,7 @@ class SegmentWriter:
         return self
 
     @property
-    def indexes_full(self) -> bool:
+    def are_indexes_full(self) -> bool:
         """True if an index has no room for another entry, so that the segment must be rolled before the next batch."""
         return self.offset_index.is_full or self.time_index.is_full
 

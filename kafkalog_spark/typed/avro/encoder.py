@@ -82,7 +82,7 @@ def _field_writer(type_: pa.DataType, avro: AvroType, path: str) -> FieldWriter:
     if avro.kind == "union":
         write = _union_writer(type_, avro, path)
     else:
-        write = _value_writer(type_, avro, path, exact=False)
+        write = _value_writer(type_, avro, path, closest_only=False)
     if write is None:
         raise OptionError(
             f"{path} is {type_}, which cannot be written as {avro.type_name} of the Avro schema", hint="cast the column"
@@ -98,14 +98,14 @@ def _field_writer(type_: pa.DataType, avro: AvroType, path: str) -> FieldWriter:
     return write_without_nulls
 
 
-def _value_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool) -> FieldWriter | None:
+def _value_writer(type_: pa.DataType, avro: AvroType, path: str, closest_only: bool) -> FieldWriter | None:
     """Return a writer that ignores nulls; None if the Avro type cannot represent the column.
 
     Args:
         type_: Type of the column.
         avro: Avro type, not a union.
         path: Path of the field.
-        exact: Return None also if another Avro type would be closer to the type of the column.
+        closest_only: Return None also if another Avro type would be closer to the type of the column.
     """
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     match avro.kind:
@@ -119,11 +119,11 @@ def _value_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool) ->
             return _array_writer(type_, avro, path) if is_list else None
         case "map":
             return _map_writer(type_, avro, path) if pa.types.is_map(type_) else None
-    for is_type, kinds, leaf in LEAF_ENCODERS:
-        if is_type(type_) and avro.kind in kinds and not (exact and other_fits_better(type_, avro)):
-            if leaf is encode_decimals and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
+    for is_type, kinds, encode_leaf in LEAF_ENCODERS:
+        if is_type(type_) and avro.kind in kinds and not (closest_only and other_fits_better(type_, avro)):
+            if encode_leaf is encode_decimals and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
                 return None
-            return lambda entries: leaf(entries, avro, path)
+            return lambda entries: encode_leaf(entries, avro, path)
     return None
 
 
@@ -216,14 +216,14 @@ def _union_writer(type_: pa.DataType, avro: AvroType, path: str) -> FieldWriter 
     write_members = _union_struct_writer(type_, avro, null_index, path)
     if write_members is not None:
         return write_members
-    for exact in (True, False):
+    for closest_only in (True, False):
         for i, branch in enumerate(avro.branches):
             if branch.kind == "null" and not pa.types.is_null(type_):
                 continue
             try:
-                write = _value_writer(type_, branch, path, exact)
+                write = _value_writer(type_, branch, path, closest_only)
             except OptionError:  # another branch may fit
-                if exact:
+                if closest_only:
                     continue
                 raise
             if write is not None:

@@ -25,7 +25,7 @@ def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> f
     """Return the format with the content of the schema files that its options name."""
     writer_text = _writer_text(format.options)
     options = format.options if writer_text is None else {**format.options, "schema": writer_text}
-    return replace(format, options=options, reader_text=reader_text(format))
+    return replace(format, options=options, reader_text=reader_schema_text(format))
 
 
 def schema(format: formats.ResolvedFormat) -> pa.Schema:
@@ -70,7 +70,7 @@ def encoder(options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
     return AvroEncoder(options.get("schema"), row_schema)
 
 
-def reader_text(format: formats.ResolvedFormat) -> str | None:
+def reader_schema_text(format: formats.ResolvedFormat) -> str | None:
     """Return the text of the reader schema: the resolved one, or that of the options; None if there is none.
 
     Raises:
@@ -95,7 +95,7 @@ def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType]:
             hint="option value.schema is the schema they were written with, as JSON or as a file's path; values with a "
             "registry's prefix are of format confluent-avro",
         )
-    reader = reader_text(format)
+    reader = reader_schema_text(format)
     writer = _parsed(text)
     return writer, writer if reader is None else _parsed(reader)
 

@@ -1,4 +1,4 @@
-"""Conversion of Avro types to Arrow types, with the result of Spark's `SchemaConverters.toSqlType`.
+"""Converts Avro types to Arrow types, with the result of Spark's `SchemaConverters.toSqlType`.
 
 All fields are nullable, like those of `from_avro` with mode PERMISSIVE.
 """
@@ -81,7 +81,7 @@ def merged_number_type(branches: tuple[AvroType, ...]) -> str | None:
 
 
 class _Converter:
-    """Conversion of one schema. The result is None for a record beyond the maximum depth of recursion."""
+    """Converts one schema. The result is None for a record beyond the maximum depth of recursion."""
 
     def __init__(self, read_options: AvroReadOptions) -> None:
         self._read_options = read_options

@@ -112,13 +112,13 @@ class ColumnBuffers:
 
     def _reserve_entries(self, part: ColumnTree, room: int) -> None:
         row, n = self.table[part.number], int(self.table[part.number, Col.ENTRIES])
-        take = partial(self._pool.take, part.number)
-        self._replace(part.number, Col.VALID, take(Col.VALID, room, np.uint8), n)
+        take_array = partial(self._pool.take, part.number)
+        self._replace(part.number, Col.VALID, take_array(Col.VALID, room, np.uint8), n)
         if row[Col.WIDTH]:
             width = int(row[Col.WIDTH])
-            self._replace(part.number, Col.DATA, take(Col.DATA, room * width, np.uint8), n * width)
+            self._replace(part.number, Col.DATA, take_array(Col.DATA, room * width, np.uint8), n * width)
         elif _is_list(part.type) or _has_bytes(part.type):
-            offsets = take(Col.OFFSETS, room + 1, np.int32)
+            offsets = take_array(Col.OFFSETS, room + 1, np.int32)
             offsets[0] = 0
             self._replace(part.number, Col.OFFSETS, offsets, n + 1)
         row[Col.ROOM] = room
@@ -161,9 +161,9 @@ def last_of_each_key(maps: Any) -> Any:
     owner = np.repeat(np.arange(len(maps)), np.diff(offsets))
     pairs = owner * (int(codes.max(initial=0)) + 1) + codes[offsets[0] : offsets[-1]]
     _, last = np.unique(pairs[::-1], return_index=True)
-    kept = np.sort(len(pairs) - 1 - last)
-    ends = np.concatenate(([0], np.cumsum(np.bincount(owner[kept], minlength=len(maps))))).astype(np.int32)
-    indices = pa.array(kept + offsets[0])
+    kept_pairs = np.sort(len(pairs) - 1 - last)
+    ends = np.concatenate(([0], np.cumsum(np.bincount(owner[kept_pairs], minlength=len(maps))))).astype(np.int32)
+    indices = pa.array(kept_pairs + offsets[0])
     entries = pa.StructArray.from_arrays(
         [keys.take(indices), maps.items.take(indices)], fields=[maps.type.key_field, maps.type.item_field]
     )

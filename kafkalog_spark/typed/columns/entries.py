@@ -58,31 +58,31 @@ class Entries(NamedTuple):
         np.cumsum(sizes, out=offsets[1:])
         return Entries(array.flatten(), np.repeat(self.rows, sizes)), offsets
 
-    def refuse(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
+    def refuse(self, wrong: np.ndarray, target: str, path: str, problem: str) -> None:
         """Raise InvalidRecord for the first wrong entry that is not null and is written, if any.
 
         Args:
             wrong: bool[n].
             target: The schema with which the row is encoded, for the error.
             path: Path of the field, for the error.
-            what: What is wrong with the entry, for the error.
+            problem: What is wrong with the entry, for the error.
         """
         if wrong.any():
             valid = valid_of(self.array)
-            self._refuse_first(wrong if valid is None else wrong & valid, target, path, what)
+            self._refuse_first(wrong if valid is None else wrong & valid, target, path, problem)
 
-    def refuse_nulls(self, target: str, path: str, what: str) -> None:
+    def refuse_nulls(self, target: str, path: str, problem: str) -> None:
         """Raise InvalidRecord for the first entry that is null and has to be written. Arguments as for `refuse`."""
         valid = valid_of(self.array)
         if valid is not None:
-            self._refuse_first(~valid, target, path, what)
+            self._refuse_first(~valid, target, path, problem)
 
-    def _refuse_first(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
+    def _refuse_first(self, wrong: np.ndarray, target: str, path: str, problem: str) -> None:
         indexes = np.flatnonzero(wrong & (self.rows != NOT_WRITTEN))
         if len(indexes):
-            raise InvalidRecord(f"row {self.rows[indexes[0]]} does not fit {target}: {path}: {what}")
+            raise InvalidRecord(f"row {self.rows[indexes[0]]} does not fit {target}: {path}: {problem}")
 
-    def indexes_of(self, names: Sequence[str], target: str, path: str, what: str) -> np.ndarray:
+    def indexes_of(self, names: Sequence[str], target: str, path: str, problem: str) -> np.ndarray:
         """Return the index in `names` of each text, int64[n]; arbitrary for null.
 
         The other arguments are those of `refuse`.
@@ -91,5 +91,5 @@ class Entries(NamedTuple):
             InvalidRecord: If a text is not one of `names`.
         """
         indexes = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
-        self.refuse(indexes.is_null().to_numpy(zero_copy_only=False), target, path, what)
+        self.refuse(indexes.is_null().to_numpy(zero_copy_only=False), target, path, problem)
         return whole_numbers(indexes)

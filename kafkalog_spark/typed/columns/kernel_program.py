@@ -33,8 +33,13 @@ class Program:
         self._mark = [len(part) for part in (*self._rows, self.tables, self.texts)]
 
     @property
+    def row_count(self) -> int:
+        """Number of rows in the first list of the subclass."""
+        return len(self._rows[0])
+
+    @property
     def begin(self) -> int:
-        """Number of rows at the last `mark`."""
+        """`row_count` at the last `mark`."""
         return self._mark[0]
 
     def back_to_mark(self) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of numbers to byte slices: varints, length prefixes, numbers of fixed width, decimals."""
+"""Converts numbers to byte slices: varints, length prefixes, numbers of fixed width, decimals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check that projected columns exist in the schema of the values."""
+"""Checks that projected columns exist in the schema of the values."""
 
 from __future__ import annotations
 

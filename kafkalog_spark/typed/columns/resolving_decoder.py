@@ -80,7 +80,7 @@ class ResolvingDecoder(ABC):
     @property
     def is_full(self) -> bool:
         """Whether the program is too long to add another schema; call `reset` before the next `add_schema`."""
-        return len(self._program.rows) > self.max_rows
+        return bool(self._program.row_count > self.max_rows)
 
     def add_schema(self, writer: Any) -> int:
         """Add a writer schema.

@@ -1,4 +1,4 @@
-"""Decoding of one batch of JSON values: the kernel's buffers, and their conversion to Arrow columns."""
+"""Decodes one batch of JSON values: allocates the kernel's buffers, and converts them to Arrow columns."""
 
 from __future__ import annotations
 

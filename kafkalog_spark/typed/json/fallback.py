@@ -106,7 +106,7 @@ class FallbackDecoder:
     def _read_map(self, reader: JacksonReader, convert: Converter) -> list[tuple[str, Any]]:
         pairs: list[tuple[str, Any]] = []
         incomplete: str | None = None  # why a value of the map is incomplete
-        bad: str | None = None  # why a value of the map is malformed, which makes the whole map malformed
+        reason: str | None = None  # why a value of the map is malformed, which makes the whole map malformed
         while _advance_unless(reader, Token.END_OBJECT):
             key = java_text.java_characters(reader.name or "")
             try:
@@ -115,10 +115,10 @@ class FallbackDecoder:
                 incomplete = incomplete or str(partial)
                 pairs.append((key, partial.value))
             except _CONVERSION_ERRORS as error:
-                bad = bad or str(error)
+                reason = reason or str(error)
                 reader.skip_children()
-        if bad is not None:
-            raise ValueError(bad)
+        if reason is not None:
+            raise ValueError(reason)
         if incomplete is not None:
             raise MalformedValue(pairs, incomplete)
         return pairs

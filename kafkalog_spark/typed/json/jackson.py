@@ -192,10 +192,10 @@ class JacksonReader:
         self._contexts.pop()
         return Token.END_OBJECT if char == "}" else Token.END_ARRAY
 
-    def _check_complete(self, what: str) -> None:
-        """Raise JsonError if the text has ended inside an object or array. what: what was expected."""
+    def _check_complete(self, described: str) -> None:
+        """Raise JsonError if the text has ended inside an object or array. described: what was expected."""
         if self._contexts[-1].kind:
-            raise JsonError(f"unexpected end-of-input: {what}")
+            raise JsonError(f"unexpected end-of-input: {described}")
 
     def _skip_space(self) -> str:
         """Skip white space and comments; consume and return the next character, or "" at the end of the text."""
@@ -271,9 +271,9 @@ class JacksonReader:
         """Read a number that begins at `begin` and whose digits begin at `digits_at`."""
         text = self._text
         pattern = _ANY_INTEGER if self._options.leading_zeros else _INTEGER
-        whole = pattern.match(text, digits_at)
-        assert whole is not None
-        at, digits = whole.end(), whole[0]
+        integer = pattern.match(text, digits_at)
+        assert integer is not None
+        at, digits = integer.end(), integer[0]
         if self._options.leading_zeros:
             digits = digits.lstrip("0") or "0"
         elif digits == "0" and text[at : at + 1] in _DIGITS:
@@ -299,7 +299,7 @@ class JacksonReader:
         self._at = at
         if length > _MAX_NUMBER:
             raise JsonError(f"a number is longer than {_MAX_NUMBER} characters")
-        self.number = ("-" if digits_at > begin else "") + digits + text[whole.end() : at]
+        self.number = ("-" if digits_at > begin else "") + digits + text[integer.end() : at]
         return token
 
     def _read_infinity(self, sign: str) -> Token:
@@ -413,8 +413,8 @@ class JacksonReader:
             raise JsonError(f"illegal character {char!r} in base64 content")
         return BASE64[char]
 
-    def _unexpected(self, char: str, what: str) -> JsonError:
-        return JsonError(f"unexpected character {char!r} at character {self._at - 1}: {what}")
+    def _unexpected(self, char: str, expected: str) -> JsonError:
+        return JsonError(f"unexpected character {char!r} at character {self._at - 1}: {expected}")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Conversion of JSON tokens to values of one column type, by the rules of from_json (JacksonParser.makeConverter)."""
+"""Converts JSON tokens to values of one column type, by the rules of from_json (JacksonParser.makeConverter)."""
 
 from __future__ import annotations
 

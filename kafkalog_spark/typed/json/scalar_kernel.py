@@ -1,4 +1,4 @@
-"""Decoding of JSON scalars into the cells of their nodes: strings, numbers and the words true, false and null.
+"""Decodes JSON scalars into the cells of their nodes: strings, numbers and the words true, false and null.
 
 A value is DEFERRED, so that the fallback decodes it, if a scalar does not have one of the most frequent forms. The
 functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `node` and `kind`

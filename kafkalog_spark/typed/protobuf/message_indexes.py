@@ -22,7 +22,7 @@ def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> Any:
     Raises:
         OptionError: If there is no such message.
     """
-    for ignored_entries in (file.implied_entries, frozenset[str]()):
+    for ignored_entries in (file.generated_map_entries, frozenset[str]()):
         message = _message_at(file, indexes, ignored_entries)
         if message is not None:
             return message

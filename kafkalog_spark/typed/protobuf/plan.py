@@ -112,16 +112,16 @@ class PlanArrays(NamedTuple):
 
 
 class Plan(Program):
-    """A plan while it is compiled. `rows` are the slots."""
+    """A plan while it is compiled, with the arrays of `PlanArrays` as lists."""
 
     def __init__(self) -> None:
-        self.rows: list[list[int]] = []
+        self.slots: list[list[int]] = []
         self.messages: list[list[int]] = []
-        super().__init__(self.rows, self.messages)
+        super().__init__(self.slots, self.messages)
 
     def arrays(self) -> PlanArrays:
         return PlanArrays(
-            np.array(self.rows, np.int64).reshape(-1, len(Slot)),
+            np.array(self.slots, np.int64).reshape(-1, len(Slot)),
             np.array(self.messages, np.int64).reshape(-1, len(Message)),
             *self.operands(),
         )

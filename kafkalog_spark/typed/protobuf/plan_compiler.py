@@ -1,4 +1,8 @@
-"""Compiler of a message descriptor and a projection into a plan of the Protobuf kernel (`plan.py`)."""
+"""Compiles a message descriptor and a projection into the plan that the Protobuf kernel runs (`plan.py`).
+
+The plan has a row of `messages` for each message, and a slot for each field. A slot of a message field refers to the
+row of that message.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,17 @@ from kafkalog_spark.typed.protobuf import field_types, types
 from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Absent, Kind, Message, Plan, Slot
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 
-MAX_SLOTS = 100_000  # of one descriptor and the messages in it
+MAX_SLOTS = 100_000
+"""Maximum number of slots of one root message and the messages in it."""
+
 _MAX_NUMBER_DIGITS = 12  # room for an int32 with its sign
-_NO_NUMBER = 1 << 40
-"""Instead of a field number, plus the index of the column: a projected column without a field in the descriptor."""
+_MISSING_FIELD_NUMBERS_FROM = 1 << 40
+"""Base of the artificial field numbers of projected columns that the descriptor has no field for; the column's index is
+added."""
 
 
 class PlanCompiler:
-    """Compiler of one descriptor. A message that is not projected is compiled once, however often it occurs.
+    """Compiles one root message. A message that is not projected is compiled once, however often it occurs.
 
     A column of None means that the message or field is not projected. A Spark type of None means that Spark has no
     column for it.
@@ -29,12 +36,13 @@ class PlanCompiler:
 
     def __init__(self, plan: Plan, read_options: ProtobufReadOptions) -> None:
         self._plan, self._read_options = plan, read_options
+        self._root_name: str | None = None
         self._unprojected_rows: dict[tuple[str, pa.DataType | None], int] = {}
         """Row of each message that is not projected, by full name and Spark type."""
         self._oneof_tables: dict[str, int] = {}
         """`Slot.ONEOF` of each oneof, by full name."""
-        self._operands_of_enums: dict[str, dict[Slot, int]] = {}
-        """Entries of a slot for each enum, by full name."""
+        self._slot_values_of_enums: dict[str, dict[Slot, int]] = {}
+        """Slot values that every field of an enum shares, by the enum's full name."""
 
     def compile_message(self, descriptor: Any, column: ColumnTree | None, spark_type: pa.DataType | None) -> int:
         """Compile a message and the messages in it; return its row in the plan's messages.
@@ -47,25 +55,26 @@ class PlanCompiler:
         Raises:
             OptionError: If the plan becomes too large.
         """
+        self._root_name = self._root_name or descriptor.full_name
         key = (descriptor.full_name, spark_type)
         if column is None and key in self._unprojected_rows:
             return self._unprojected_rows[key]
         row_number = len(self._plan.messages)
-        row = [0] * len(Message)
-        row[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
-        self._plan.messages.append(row)
+        message = [0] * len(Message)
+        message[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
+        self._plan.messages.append(message)
         if column is None:
             self._unprojected_rows[key] = row_number
         fields = sorted(descriptor.fields, key=lambda field: field.number)
         slots = [self._slot(field, fields, column, spark_type) for field in fields]
         if column is not None:
             slots += self._slots_of_missing_fields(column, {field.name for field in fields})
-        if len(self._plan.rows) - self._plan.begin + len(slots) > MAX_SLOTS:
+        if len(self._plan.slots) - self._plan.begin + len(slots) > MAX_SLOTS:
             raise OptionError(
-                f"the message {descriptor.full_name} has more than {MAX_SLOTS:,} fields, those of its messages included"
+                f"the message {self._root_name} has more than {MAX_SLOTS:,} fields, including those of nested messages"
             )
-        row[Message.START], row[Message.SLOTS] = len(self._plan.rows), len(slots)
-        self._plan.rows += slots
+        message[Message.START], message[Message.SLOTS] = len(self._plan.slots), len(slots)
+        self._plan.slots += slots
         return row_number
 
     def _slots_of_missing_fields(self, column: ColumnTree, names: set[str]) -> list[list[int]]:
@@ -74,8 +83,10 @@ class PlanCompiler:
         for i, field in enumerate(column.type):
             if field.name not in names:
                 slot = [0] * len(Slot)
-                slot[Slot.NUMBER], slot[Slot.KIND] = _NO_NUMBER + i, Kind.INT32
-                slot[Slot.COLUMN], slot[Slot.ONEOF] = column.children[i].number, -1
+                slot[Slot.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + i
+                slot[Slot.KIND] = Kind.INT32
+                slot[Slot.COLUMN] = column.children[i].number
+                slot[Slot.ONEOF] = -1
                 self._set_null_columns(slot, column.children[i])
                 slots.append(slot)
         return slots
@@ -86,17 +97,17 @@ class PlanCompiler:
         slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
 
     def _slot(
-        self, field: Any, fields: list[Any], struct: ColumnTree | None, spark_type: pa.DataType | None
+        self, field: Any, fields: list[Any], message_column: ColumnTree | None, spark_type: pa.DataType | None
     ) -> list[int]:
         """Return the slot of a field.
 
         Args:
             field: Descriptor of the field.
             fields: All fields of its message, sorted by number.
-            struct: Column of the message.
+            message_column: Column of the message.
             spark_type: The struct that Spark reads the message as.
         """
-        column = None if struct is None else struct.field(field.name)
+        column = None if message_column is None else message_column.field(field.name)
         is_repeated = field_types.is_repeated(field)
         value_column = column.children[0] if is_repeated and column is not None else column
         slot = [0] * len(Slot)
@@ -113,12 +124,13 @@ class PlanCompiler:
             value_type = _value_type(spark_type, field.name)
             slot[Slot.ABSENT] = Absent.DEFAULT if in_map_entry else Absent.NULL
             if field_types.is_time(field.message_type, "Timestamp", "Duration"):
-                slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(value_type is not None)
+                slot[Slot.KIND] = Kind.TIMESTAMP
+                slot[Slot.CHECKED] = int(value_type is not None)
             else:
                 slot[Slot.KIND] = Kind.MESSAGE
                 slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
         else:
-            slot[Slot.KIND] = int(types.scalar(field, self._read_options)[1])
+            slot[Slot.KIND] = int(types.scalar(field, self._read_options).kind)
             self._set_scalar(slot, field, in_map_entry, value_column)
         return slot
 
@@ -134,10 +146,10 @@ class PlanCompiler:
         slot[Slot.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
         if field.type == field_types.FieldType.ENUM:
             name = field.enum_type.full_name
-            if name not in self._operands_of_enums:
-                self._operands_of_enums[name] = self._enum_operands(field.enum_type)
-            for operand, value in self._operands_of_enums[name].items():
-                slot[operand] = value
+            if name not in self._slot_values_of_enums:
+                self._slot_values_of_enums[name] = self._enum_slot_values(field.enum_type)
+            for slot_column, value in self._slot_values_of_enums[name].items():
+                slot[slot_column] = value
         elif field.type == field_types.FieldType.STRING:
             slot[Slot.CHECKED] = int(field_types.checks_utf8(field))
             if not slot[Slot.CHECKED] and column is not None:
@@ -145,7 +157,8 @@ class PlanCompiler:
         if not is_repeated:
             self._set_default(slot, field)
 
-    def _enum_operands(self, enum: Any) -> dict[Slot, int]:
+    def _enum_slot_values(self, enum: Any) -> dict[Slot, int]:
+        """Add the symbols of an enum to the plan; return the slot values that its fields share."""
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)
@@ -154,8 +167,10 @@ class PlanCompiler:
             name = names[number].encode()
             table += [number, self._plan.add_text(name), len(name)]
         unknown_prefix = f"UNKNOWN_ENUM_VALUE_{enum.name}_".encode()
-        if len(unknown_prefix) > MAX_ENUM_NAME - _MAX_NUMBER_DIGITS:
-            raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
+        longest_prefix = MAX_ENUM_NAME - _MAX_NUMBER_DIGITS
+        if len(unknown_prefix) > longest_prefix:
+            longest_name = longest_prefix - (len(unknown_prefix) - len(enum.name.encode()))
+            raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than {longest_name} bytes")
         return {
             Slot.ENUM: self._plan.add_table(table),
             Slot.SYMBOLS: len(names),
@@ -165,6 +180,7 @@ class PlanCompiler:
         }
 
     def _set_default(self, slot: list[int], field: Any) -> None:
+        """Store the default of a field as it would be encoded on the wire, without a length."""
         value, kind = field.default_value, slot[Slot.KIND]
         if isinstance(value, str | bytes):
             encoded = value.encode() if isinstance(value, str) else value
@@ -176,15 +192,17 @@ class PlanCompiler:
             if kind in (Kind.SINT32, Kind.SINT64):
                 value = (value << 1) ^ (value >> 63)  # zigzag
             encoded = uvarint(value & (2**64 - 1))
-        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.add_text(encoded), len(encoded)
+        slot[Slot.DEFAULT] = self._plan.add_text(encoded)
+        slot[Slot.DEFAULT_SIZE] = len(encoded)
 
     def _oneof_table(self, field: Any, fields: list[Any]) -> int:
+        """Return `Slot.ONEOF` of a field: -1 if it is alone or in no oneof, else the start of the oneof's table."""
         oneof = field.containing_oneof
         if oneof is None or len(oneof.fields) < 2:
             return -1
         if oneof.full_name not in self._oneof_tables:
             numbers = {member.number for member in oneof.fields}
-            indexes = [i for i, field in enumerate(fields) if field.number in numbers]
+            indexes = [i for i, candidate in enumerate(fields) if candidate.number in numbers]
             self._oneof_tables[oneof.full_name] = self._plan.add_table([len(indexes), *indexes])
         return self._oneof_tables[oneof.full_name]
 

@@ -20,9 +20,9 @@ from kafkalog_spark.typed.protobuf.map_entries import (
 from kafkalog_spark.typed.protobuf.proto_text import imports_of
 from kafkalog_spark.typed.protobuf.protoc import run_protoc
 
-ROOT = "kafkalog.proto"  # name of a schema's own file; imported files have the names of their references
+ROOT_NAME = "kafkalog.proto"  # name of a schema's own file; imported files have the names of their references
 _IMPORTABLE = re.compile(r"(?:[\w+-][\w+.-]*/)*[\w+-][\w+.-]*\.proto", re.ASCII)
-"""Relative paths that protoc accepts on its command line. They must not contain `=`, which ends a name there."""
+"""Relative paths that protoc accepts on its command line. `=` is excluded, because it separates name and path in -I."""
 _MAX_NAME = 255
 
 
@@ -30,7 +30,8 @@ class ProtoFile(NamedTuple):
     """The compiled file of a schema."""
 
     descriptor: Any  # FileDescriptor
-    implied_entries: frozenset[str]  # full names of the map entry messages that protoc generates for `map<...>` fields
+    generated_map_entries: frozenset[str]
+    """Full names of the map entry messages that protoc generates for `map<...>` fields."""
 
 
 def compile_schema(text: str, imported: Mapping[str, str], origin: str) -> ProtoFile:
@@ -53,21 +54,21 @@ def compile_schema(text: str, imported: Mapping[str, str], origin: str) -> Proto
     for name in imported:
         if not _is_importable(name):
             raise OptionError(f"{origin} refers to {name[:100]!r}, which is not a relative path of a .proto file")
-    contents = {**imported, ROOT: text}
+    contents = {**imported, ROOT_NAME: text}
     binaries = {
         name: file for name, content in contents.items() if (file := _binary_descriptor(content, name)) is not None
     }
     texts = {name: content for name, content in contents.items() if name not in binaries}
     empty_files = _empty_files(texts, binaries)
     files = descriptor_pb2.FileDescriptorSet()
-    implied_entries: frozenset[str] = frozenset()
+    generated_map_entries: frozenset[str] = frozenset()
     if texts:
-        files, implied_entries = _compile_texts(texts, binaries, empty_files, origin)
+        files, generated_map_entries = _compile_texts(texts, binaries, empty_files, origin)
     compiled = {file.name for file in files.file}
     files.file.extend(file for name, file in {**binaries, **empty_files}.items() if name not in compiled)
     try:
         pool, _ = pool_of(files.SerializeToString(), origin)
-        return ProtoFile(pool.FindFileByName(ROOT), implied_entries)
+        return ProtoFile(pool.FindFileByName(ROOT_NAME), generated_map_entries)
     except OptionError as error:
         raise _with_missing_imports(empty_files, error) from None
 
@@ -113,7 +114,7 @@ def _compile_texts(
         origin: Where the schema comes from, for errors.
 
     Returns:
-        (FileDescriptorSet of the texts and their imports; `ProtoFile.implied_entries`).
+        (FileDescriptorSet of the texts and their imports; `ProtoFile.generated_map_entries`).
 
     Raises:
         OptionError: If protoc refuses the schema or is not installed.
@@ -123,7 +124,7 @@ def _compile_texts(
 
     marker = unused_marker(texts.values())
     marked_texts = {name: mark_map_entries(content, marker) for name, content in texts.items()}
-    inputs = [ROOT] if ROOT in texts else list(texts)
+    inputs = [ROOT_NAME] if ROOT_NAME in texts else list(texts)
     known = [file for name, file in known_files().items() if name not in texts and name not in binaries]
     importable = descriptor_pb2.FileDescriptorSet(file=[*known, *binaries.values(), *empty_files.values()])
     try:
@@ -131,13 +132,13 @@ def _compile_texts(
     except OptionError as error:
         raise _with_missing_imports(empty_files, error) from None
     files = descriptor_pb2.FileDescriptorSet.FromString(compiled)
-    # Before explicit map entries are restored, the only map entries are those that protoc has generated.
-    roots = [file for file in files.file if file.name == ROOT and ROOT in texts]
-    implied_entries = frozenset(name for file in roots for name in map_entry_names(file))
+    # The explicit map entries are still hidden behind `marker`, so protoc generated every map entry that is found now.
+    roots = [file for file in files.file if file.name == ROOT_NAME and ROOT_NAME in texts]
+    generated_map_entries = frozenset(name for file in roots for name in map_entry_names(file))
     for file in files.file:
         if file.name in texts:
             restore_map_entries(file, marker, origin)
-    return files, implied_entries
+    return files, generated_map_entries
 
 
 def _with_missing_imports(empty_files: Collection[str], error: OptionError) -> OptionError:

@@ -1,4 +1,4 @@
-"""Scan of a Protobuf message in compiled code: validation, and the position of each of its fields.
+"""Scans a Protobuf message in compiled code: validates it, and finds the position of each of its fields.
 
 The functions share these arguments: `data` uint8[:] with the message in data[at:end], `plan` PlanArrays, `slot` a row
 of the plan's slots.

@@ -1,8 +1,8 @@
-"""Conversion of Protobuf fields to Arrow types, with the result of Spark's `protobuf.utils.SchemaConverters`."""
+"""Converts Protobuf fields to Arrow types, with the result of Spark's `protobuf.utils.SchemaConverters`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -12,27 +12,35 @@ from kafkalog_spark.typed.protobuf.plan import Kind
 from kafkalog_spark.typed.protobuf.read_options import MAX_RECURSION, ProtobufReadOptions
 from kafkalog_spark.typed.schema_limits import MAX_COLUMNS, recursion_bounded
 
+
+class ScalarType(NamedTuple):
+    """Type of a field that is not a message: as an Arrow column, and for the kernel."""
+
+    arrow_type: pa.DataType
+    kind: Kind
+
+
 _SCALARS = {
-    FieldType.DOUBLE: (pa.float64(), Kind.DOUBLE),
-    FieldType.FLOAT: (pa.float32(), Kind.FLOAT),
-    FieldType.INT64: (pa.int64(), Kind.INT64),
-    FieldType.UINT64: (pa.int64(), Kind.INT64),
-    FieldType.INT32: (pa.int32(), Kind.INT32),
-    FieldType.FIXED64: (pa.int64(), Kind.FIXED64),
-    FieldType.FIXED32: (pa.int32(), Kind.FIXED32),
-    FieldType.BOOL: (pa.bool_(), Kind.BOOL),
-    FieldType.STRING: (pa.string(), Kind.STRING),
-    FieldType.BYTES: (pa.binary(), Kind.BYTES),
-    FieldType.UINT32: (pa.int32(), Kind.INT32),
-    FieldType.ENUM: (pa.string(), Kind.ENUM_NAME),
-    FieldType.SFIXED32: (pa.int32(), Kind.FIXED32),
-    FieldType.SFIXED64: (pa.int64(), Kind.FIXED64),
-    FieldType.SINT32: (pa.int32(), Kind.SINT32),
-    FieldType.SINT64: (pa.int64(), Kind.SINT64),
+    FieldType.DOUBLE: ScalarType(pa.float64(), Kind.DOUBLE),
+    FieldType.FLOAT: ScalarType(pa.float32(), Kind.FLOAT),
+    FieldType.INT64: ScalarType(pa.int64(), Kind.INT64),
+    FieldType.UINT64: ScalarType(pa.int64(), Kind.INT64),
+    FieldType.INT32: ScalarType(pa.int32(), Kind.INT32),
+    FieldType.FIXED64: ScalarType(pa.int64(), Kind.FIXED64),
+    FieldType.FIXED32: ScalarType(pa.int32(), Kind.FIXED32),
+    FieldType.BOOL: ScalarType(pa.bool_(), Kind.BOOL),
+    FieldType.STRING: ScalarType(pa.string(), Kind.STRING),
+    FieldType.BYTES: ScalarType(pa.binary(), Kind.BYTES),
+    FieldType.UINT32: ScalarType(pa.int32(), Kind.INT32),
+    FieldType.ENUM: ScalarType(pa.string(), Kind.ENUM_NAME),
+    FieldType.SFIXED32: ScalarType(pa.int32(), Kind.FIXED32),
+    FieldType.SFIXED64: ScalarType(pa.int64(), Kind.FIXED64),
+    FieldType.SINT32: ScalarType(pa.int32(), Kind.SINT32),
+    FieldType.SINT64: ScalarType(pa.int64(), Kind.SINT64),
 }
 _UPCAST = {
-    FieldType.UINT32: (pa.int64(), Kind.UINT32_WIDE),
-    FieldType.UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
+    FieldType.UINT32: ScalarType(pa.int64(), Kind.UINT32_WIDE),
+    FieldType.UINT64: ScalarType(pa.decimal128(20, 0), Kind.UINT64_WIDE),
 }
 """Types with option upcast.unsigned.ints. As in Spark, it does not affect fixed32 and fixed64."""
 
@@ -51,17 +59,17 @@ def columns_of(descriptor: Any, read_options: ProtobufReadOptions) -> pa.Schema:
         return pa.schema(list(_Converter(read_options).struct(descriptor, {descriptor.full_name: 1})))
 
 
-def scalar(field: Any, read_options: ProtobufReadOptions) -> tuple[pa.DataType, Kind]:
-    """Return the Arrow type and the kind of a field that is not a message."""
+def scalar(field: Any, read_options: ProtobufReadOptions) -> ScalarType:
+    """Return the type of a field that is not a message."""
     if field.type == FieldType.ENUM and read_options.enums_as_ints:
-        return pa.int32(), Kind.ENUM_INT
+        return ScalarType(pa.int32(), Kind.ENUM_INT)
     if read_options.upcast_unsigned and field.type in _UPCAST:
         return _UPCAST[field.type]
     return _SCALARS[field.type]
 
 
 class _Converter:
-    """Conversion of one message. The result is None for a field that Spark leaves out.
+    """Converts one message. The result is None for a field that Spark leaves out.
 
     The parameter `depths` is the number of enclosing messages by full name.
     """
@@ -92,14 +100,14 @@ class _Converter:
             values = self._element(value, depths)
             if values is None:
                 return None
-            return pa.map_(scalar(key, self._read_options)[0], pa.field("value", values))
+            return pa.map_(scalar(key, self._read_options).arrow_type, pa.field("value", values))
         type_ = self._element(field, depths)
         return pa.list_(pa.field("element", type_)) if type_ is not None and is_repeated(field) else type_
 
     def _element(self, field: Any, depths: dict[str, int]) -> pa.DataType | None:
         """Return the type of one value of a field, repeated or not."""
         if field.type != FieldType.MESSAGE:
-            return scalar(field, self._read_options)[0]
+            return scalar(field, self._read_options).arrow_type
         descriptor = field.message_type
         if is_time(descriptor, "Timestamp"):
             if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):

@@ -11,7 +11,7 @@ from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.avro import format as avro_format
 from kafkalog_spark.typed.avro import read_options
-from kafkalog_spark.typed.avro.format import reader_text
+from kafkalog_spark.typed.avro.format import reader_schema_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.decoder import ValueEncoder
 from kafkalog_spark.typed.registry.confluent_format import ConfluentFormat
@@ -22,39 +22,51 @@ from kafkalog_spark.typed.registry.schema_store import (
     check_write_options,
     client_of,
     lookup_subject,
-    with_records,
+    with_schema_records,
 )
 from kafkalog_spark.typed.registry.schemas import AVRO
 from kafkalog_spark.typed.schema_limits import recursion_bounded
 
 
 class ConfluentAvro(ConfluentFormat):
+    """Avro values with schema IDs.
+
+    Option avroSchema or avroSchemaUrl may give the reader schema, as for the format `avro`. Without them the reader
+    schema is the one of the subject, as in the base class.
+    """
+
     OPTIONS = (*read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
-    kind, payload_format = AVRO, avro_format
+    kind = AVRO
+    payload_module = avro_format
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-        text = reader_text(format)
-        if text is not None:
-            return replace(with_records(format, sources), reader_text=text)
-        return super().resolve(format, sources)
+        """As the base class, but do not look the subject up if an option gives the reader schema."""
+        text = reader_schema_text(format)
+        if text is None:
+            return super().resolve(format, sources)
+        return replace(with_schema_records(format, sources), reader_text=text)
 
     def reader_schema(self, format: formats.ResolvedFormat, store: SchemaStore) -> AvroType:
-        text = reader_text(format)
-        subject = lookup_subject(format)
-        if text is not None and (format.reader_id is None or store.by_id(format.reader_id, subject) is None):
+        """As the base class, but parse the text of a resolved format if its schema is not in the store.
+
+        It has no ID if an option gave it.
+        """
+        text = reader_schema_text(format)
+        is_in_store = format.reader_id is not None and store.by_id(format.reader_id, lookup_subject(format)) is not None
+        if text is not None and not is_in_store:
             return parse_schema(text)
         reader: AvroType = super().reader_schema(format, store)
         return reader
 
     def _parse_text(self, text: str, references: Mapping[str, str], origin: str) -> AvroType:
-        types: dict[str, AvroType] = {}
+        named_types: dict[str, AvroType] = {}
         with recursion_bounded("an Avro schema"):
             for referenced_text in dict.fromkeys(references.values()):
-                _collect_named_types(parse_schema(referenced_text, types), types)
-        return parse_schema(text, types)
+                _collect_named_types(parse_schema(referenced_text, named_types), named_types)
+        return parse_schema(text, named_types)  # limits its recursion itself
 
     def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
-        """Return an encoder, and register its schema: that of option `schema`, or the one that to_avro derives.
+        """Register the schema (option `schema`, else derived from the columns as to_avro does); return its encoder.
 
         Raises:
             OptionError: If the schema is invalid or does not match the columns.
@@ -68,14 +80,15 @@ class ConfluentAvro(ConfluentFormat):
         return encoder
 
 
-confluent_avro = ConfluentAvro()
-
-
-def _collect_named_types(avro: AvroType, types: dict[str, AvroType]) -> None:
-    """Add the named types in a schema to `types`, by full name."""
-    if avro.name:
-        if avro.name in types:
+def _collect_named_types(schema: AvroType, named_types: dict[str, AvroType]) -> None:
+    """Add the named types in a schema to `named_types`, by full name."""
+    if schema.name:
+        if schema.name in named_types:
             return
-        types[avro.name] = avro
-    for part in avro.parts:
-        _collect_named_types(part, types)
+        named_types[schema.name] = schema
+    for child in schema.parts:
+        _collect_named_types(child, named_types)
+
+
+confluent_avro = ConfluentAvro()
+"""The instance that `formats.py` names."""

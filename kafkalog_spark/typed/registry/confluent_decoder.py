@@ -33,7 +33,7 @@ _MAX_CACHED = 10_000
 class SchemaFormat(Protocol):
     """The part of confluent-avro and confluent-protobuf that the decoder uses. See `ConfluentFormat`."""
 
-    payload_format: Any
+    payload_module: Any
     has_message_indexes: bool
 
     def reader_schema(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any: ...
@@ -65,7 +65,7 @@ class ConfluentDecoder:
         self._format, self._store, self._side = schema_format, store_of(format), format.side
         self._subject = lookup_subject(format)
         reader = schema_format.reader_schema(format, self._store)
-        self._decoder = schema_format.payload_format.resolving_decoder(reader, projection, format.options)
+        self._decoder = schema_format.payload_module.resolving_decoder(reader, projection, format.options)
         self._schema_count = 0
         self._parsed = lru_cache(MAX_SCHEMAS)(self._look_up)
         self._entry = lru_cache(_MAX_CACHED)(self._add_entry)

@@ -21,7 +21,7 @@ from kafkalog_spark.typed.registry.schema_store import (
     lookup_subject,
     store_of,
     subject_schema,
-    with_records,
+    with_schema_records,
 )
 from kafkalog_spark.typed.registry.schemas import RegisteredSchema
 
@@ -35,12 +35,12 @@ class ConfluentFormat(ABC):
 
     OPTIONS: tuple[OptionSpec, ...]
     kind: str  # AVRO or PROTOBUF
-    payload_format: Any  # module of the format of the bytes after the ID
+    payload_module: Any  # module of the format of the bytes after the ID
     has_message_indexes = False  # whether the ID is followed by the indexes of a message in the schema's file
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
         """Return the format with its reader schema, so that all tasks of a load use the same version of the subject."""
-        format = with_records(format, sources)
+        format = with_schema_records(format, sources)
         registered = subject_schema(format.options, store_of(format), self.kind)
         # The registry may have found the subject in another context. Then the IDs of values belong to that context.
         options = {**format.options, "subject": registered.subject or format.options["subject"]}
@@ -48,7 +48,7 @@ class ConfluentFormat(ABC):
 
     def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
         """Return the columns of the reader schema."""
-        columns: pa.Schema = self.payload_format.columns(self.reader_schema(format, store_of(format)), format.options)
+        columns: pa.Schema = self.payload_module.columns(self.reader_schema(format, store_of(format)), format.options)
         return columns
 
     def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:

@@ -31,7 +31,9 @@ _FIRST_MESSAGE_BYTES = b"\0"  # encoding of the indexes FIRST_MESSAGE
 
 class ConfluentProtobuf(ConfluentFormat):
     OPTIONS = (*read_options.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
-    kind, payload_format, has_message_indexes = PROTOBUF, protobuf_format, True
+    kind = PROTOBUF
+    payload_module = protobuf_format
+    has_message_indexes = True
 
     def reader_schema(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
         file: ProtoFile = super().reader_schema(format, store)

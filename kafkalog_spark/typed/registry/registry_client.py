@@ -106,18 +106,18 @@ class RegistryClient:
         self._cache.pop(path, None)  # the latest version changes
         return self._schema(path, None, subject)
 
-    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
+    def register(self, subject: str, schema: str, schema_type: str = AVRO) -> int:
         """Register a schema, unless it exists already, and return its ID.
 
         Args:
             subject: The subject.
             schema: Text of the schema.
-            kind: AVRO, PROTOBUF or JSON.
+            schema_type: AVRO, PROTOBUF or JSON.
 
         Raises:
             SchemaRegistryError: If the registry does not answer or does not accept the schema.
         """
-        body = {"schema": schema, **({} if kind == AVRO else {"schemaType": kind})}
+        body = {"schema": schema, **({} if schema_type == AVRO else {"schemaType": schema_type})}
         response = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
         if not isinstance(response, dict) or not isinstance(response.get("id"), int):
             raise SchemaRegistryError(f"{self.described} answered the registration of {subject} without an id")

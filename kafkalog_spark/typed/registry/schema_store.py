@@ -41,7 +41,7 @@ REGISTRY_OPTIONS = (
 )
 
 
-def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
+def with_schema_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """Return a format with its subject, and with the records of the file or topic that contains its schemas.
 
     The subject is derived from the topic by TopicNameStrategy unless an option names it. Records are not read if the
@@ -101,13 +101,13 @@ def client_of(options: Mapping[str, str]) -> RegistryClient:
     return _client(RegistryOptions(**parse_fields(RegistryOptions, options)))
 
 
-def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
+def subject_schema(options: Mapping[str, str], store: SchemaStore, schema_type: str) -> RegisteredSchema:
     """Return the schema of the options' subject and version.
 
     Args:
         options: Options of the format by lower-case name.
         store: Where the schema is looked up.
-        kind: AVRO, PROTOBUF or JSON.
+        schema_type: AVRO, PROTOBUF or JSON.
 
     Raises:
         OptionError: If the options have no subject, or its schema is of another kind.
@@ -126,8 +126,8 @@ def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) ->
             f"{store.described} has no subject {subject}" + ("" if version is None else f" of version {version}"),
             hint="option value.subject names another one",
         )
-    if schema.kind != kind:
-        raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {KIND_NAMES[kind]}")
+    if schema.kind != schema_type:
+        raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {KIND_NAMES[schema_type]}")
     return schema
 
 

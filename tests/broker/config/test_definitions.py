@@ -28,7 +28,7 @@ from kafkalog_broker.config.property_list import (
 from kafkalog_broker.config.property_names import unserved_note
 from kafkalog_broker.config.property_relatives import relatives
 from kafkalog_broker.config.refused_properties import REFUSED
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import DEFAULTS_WITHOUT_FILE
 from kafkalog_spark.format.codecs import KAFKA_CODECS
 from tests.broker.config.write_properties import allowed, made
 
@@ -267,7 +267,7 @@ def test_property_with_effect_is_not_listed_as_without_effect():
     ]
     assert set(served) <= served_properties()
     assert set(REFUSED) <= served_properties()
-    assert BrokerConfig.from_properties({**EMBEDDED_DEFAULTS, "log.dirs": "/x"}).without_effect() == []
+    assert BrokerConfig.from_properties({**DEFAULTS_WITHOUT_FILE, "log.dirs": "/x"}).without_effect() == []
 
 
 def test_topic_properties_of_replicas_have_no_effect():

@@ -233,7 +233,7 @@ def test_slot_of_down_conversion_is_free_while_the_request_waits_for_remote_stor
 
         async with slot:
             assert slots.locked()
-            assert await slot.released_during(remote_read()) == "read"
+            assert await slot.await_without_slot(remote_read()) == "read"
             assert slots.locked()
         assert not slots.locked()
 
@@ -247,7 +247,7 @@ def test_conversion_slot_is_released_once() -> None:
         async def request() -> None:
             slot = _Slot(slots)
             async with slot:
-                await slot.released_during(may_end.wait())
+                await slot.await_without_slot(may_end.wait())
 
         task = asyncio.create_task(request())
         await asyncio.sleep(0)

@@ -155,7 +155,7 @@ def test_down_conversion_of_a_zstd_batch_is_unsupported_compression_type(tmp_pat
 def test_down_conversion_pauses_at_its_time_limit_and_resumes_at_the_next_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(down_conversion, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(down_conversion, "MAX_CONVERSION_S", 0.0)
     log = new_log(tmp_path)
     for _ in range(10):
         append(log, some(1), codec=GZIP)

@@ -27,7 +27,7 @@ def context(cache, session_id, epoch, wanted, forgotten=(), *, by_id=False, now_
     by_key = {(one.topic, one.partition): one for one in wanted}
     session = SessionRequest(session_id, epoch, list(forgotten), names_topics_by_id=by_id)
     request = FetchRequest(by_key, {}, session, 0.0, 1, 1 << 20, read_committed=False, correlation_id=0)
-    return cache.context(request, now_ms)
+    return cache.new_context(request, now_ms)
 
 
 def code_of(cache: FetchSessions, session_id: int, epoch: int, *, by_id: bool = False) -> ErrorCode:

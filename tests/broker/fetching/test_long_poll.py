@@ -14,7 +14,7 @@ from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.runtime import fair_scheduling
-from kafkalog_broker.runtime.fair_scheduling import FIRST_S, TimeSlice
+from kafkalog_broker.runtime.fair_scheduling import FIRST_SLICE_S, TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess, _decoded
@@ -325,7 +325,7 @@ def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(pol
 
     def collect_slowly(*args, **named):
         nonlocal now
-        now += FIRST_S
+        now += FIRST_SLICE_S
         return collect(*args, **named)
 
     async def counted(time_slice):

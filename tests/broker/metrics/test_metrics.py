@@ -267,7 +267,7 @@ def test_malformed_request_gets_an_error_or_is_closed(capfd: pytest.CaptureFixtu
                 await get(http.port, "/metrics", "POST"),
                 await get(http.port, "/"),
                 await raw(http.port, b"\x00\x00\r\n\r\n"),
-                await raw(http.port, b"GET / HTTP/1.1\r\n" + b"x" * http_server.HEAD_BYTES),
+                await raw(http.port, b"GET / HTTP/1.1\r\n" + b"x" * http_server.MAX_HEADERS_BYTES),
             ]
 
     found = asyncio.run(go())
@@ -283,7 +283,7 @@ def test_malformed_request_gets_an_error_or_is_closed(capfd: pytest.CaptureFixtu
 def test_scraper_that_does_not_read_is_disconnected(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(http_server, "SEND_S", 0.1)
+    monkeypatch.setattr(http_server, "SEND_TIMEOUT_S", 0.1)
 
     async def large() -> Samples:
         samples = Samples()
@@ -305,7 +305,7 @@ def test_scraper_that_does_not_read_is_disconnected(
 
 
 def test_request_that_arrives_byte_by_byte_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "HEAD_S", 0.2)
+    monkeypatch.setattr(http_server, "HEADERS_TIMEOUT_S", 0.2)
 
     async def go() -> None:
         async with page() as http:
@@ -314,7 +314,7 @@ def test_request_that_arrives_byte_by_byte_has_one_deadline(monkeypatch: pytest.
             async def drip() -> None:
                 while True:  # never longer without a byte than a quarter of the deadline
                     writer.write(b"G")
-                    await asyncio.sleep(http_server.HEAD_S / 4)
+                    await asyncio.sleep(http_server.HEADERS_TIMEOUT_S / 4)
 
             dripping = asyncio.create_task(drip())
             with suppress(ConnectionResetError):

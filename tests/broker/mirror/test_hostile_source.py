@@ -17,7 +17,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import DEFAULTS_WITHOUT_FILE
 from kafkalog_broker.mirror import source_connection as source_connection_module
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror import Mirror
@@ -72,7 +72,7 @@ class Running:
         self.source, self.directory, self.own, self.options = source, directory, own, options
 
     async def __aenter__(self) -> Running:
-        config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(self.directory)})
+        config = BrokerConfig.from_properties(DEFAULTS_WITHOUT_FILE, {"log.dirs": str(self.directory)})
         self.workers, clock = Workers(), SystemClock()
         self.dirs = open_log_dirs(config.log_dirs, config.node_id, 0)
         self.topics = TopicRegistry(self.dirs.all)
@@ -412,9 +412,9 @@ def spoiled(chance: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("fetch", [11, 12])
 def test_corrupt_responses_raise_only_mirror_errors(fetch, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_MS", (1, 2))
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._NODE_MS", (1, 2))
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._STALE_PAUSE_S", 0.005)
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_BACKOFF_MS", (1, 2))
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._NODE_BACKOFF_MS", (1, 2))
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._METADATA_RETRY_S", 0.005)
     monkeypatch.setattr("kafkalog_broker.mirror.node_fetcher._MAX_THROTTLE_S", 0.001)
     monkeypatch.setattr("kafkalog_broker.mirror.partition_mirror._RETRY_MS", 1)
     monkeypatch.setattr("kafkalog_broker.mirror.partition_mirror._FAILURE_RETRY_MS", 1)

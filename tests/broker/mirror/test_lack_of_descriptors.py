@@ -30,7 +30,7 @@ def failing_with(number: int, times: int) -> Callable[..., None]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_MS", (10, 20))
+    monkeypatch.setattr("kafkalog_broker.mirror.mirror._SOURCE_BACKOFF_MS", (10, 20))
 
 
 def test_mirror_without_free_descriptors_retries_topic_creation(

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.config.server_properties import EMBEDDED_DEFAULTS
+from kafkalog_broker.config.server_properties import DEFAULTS_WITHOUT_FILE
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror import takeover
 from kafkalog_broker.mirror.mirror_file import MIRROR_FILE, check_source, is_mirror
@@ -52,7 +52,7 @@ class Opened:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
-        self.config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(directory)})
+        self.config = BrokerConfig.from_properties(DEFAULTS_WITHOUT_FILE, {"log.dirs": str(directory)})
         self.dirs = open_log_dirs(self.config.log_dirs, self.config.node_id, 0)
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()

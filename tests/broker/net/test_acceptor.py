@@ -101,7 +101,7 @@ def no_file_left() -> Iterator[None]:
 def test_connection_without_a_free_descriptor_stays_in_the_backlog(
     run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "RETRY_S", 0.001)
+    monkeypatch.setattr(acceptor, "RETRY_DELAY_S", 0.001)
 
     async def test(network: Network, listener: Listener) -> None:
         with socket.socket() as client:
@@ -124,7 +124,7 @@ def test_connection_without_a_free_descriptor_stays_in_the_backlog(
 def test_accept_after_an_error_is_paused(
     run: Callable[[Test], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acceptor, "RETRY_S", 3600.0)
+    monkeypatch.setattr(acceptor, "RETRY_DELAY_S", 3600.0)
 
     async def test(network: Network, listener: Listener) -> None:
         with socket.socket() as client, no_file_left():

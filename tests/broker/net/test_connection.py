@@ -170,7 +170,7 @@ async def test_lost_connection_notifies_the_handler_without_cancelling_it() -> N
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     told: list[bool] = []
-    peer.connection.info.on_close(lambda: told.append(peer.connection.info.closed))
+    peer.connection.info.on_close(lambda: told.append(peer.connection.info.is_closed))
     peer.send(framed(b"long poll"))
     await settle()
     peer.transport.abort()

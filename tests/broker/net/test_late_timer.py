@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kafkalog_broker.net import late_timer
-from kafkalog_broker.net.late_timer import GRACE_S, LATE_S, LateTimer
+from kafkalog_broker.net.late_timer import GRACE_S, LATE_AFTER_S, LateTimer
 
 
 class Loop:
@@ -47,8 +47,8 @@ def test_timer_on_time_calls_back(loop: Loop) -> None:
     LateTimer(loop, 10, lambda: called.append(loop.now))  # type: ignore[arg-type]
     loop.run_until(9.9)
     assert not called
-    loop.run_until(10 + LATE_S / 2)
-    assert called == [10 + LATE_S / 2]
+    loop.run_until(10 + LATE_AFTER_S / 2)
+    assert called == [10 + LATE_AFTER_S / 2]
 
 
 def test_heartbeat_received_during_a_stall_keeps_the_member(loop: Loop) -> None:

@@ -43,7 +43,7 @@ class Wire:
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
             data = data[count:]
-            self.reader.received(count, is_busy=False)
+            self.reader.accept_bytes(count, is_busy=False)
             while self.reader.has_more:
                 self.reader.make_frames()
             self.shared[:] = b"\xee" * len(self.shared)  # another connection uses the shared buffer in between
@@ -120,7 +120,7 @@ def test_frames_of_one_read_are_created_in_small_numbers() -> None:
     stream = b"".join(map(framed, bodies)) + b"\0\0"
     shared = memoryview(bytearray(stream))
     requests = reader(shared)
-    requests.received(len(stream), is_busy=False)
+    requests.accept_bytes(len(stream), is_busy=False)
     assert list(requests.frames) == bodies[:FRAMES_AT_ONCE]
     assert requests.has_more
     shared[:] = bytes(len(shared))
@@ -133,12 +133,12 @@ def test_no_frame_begins_while_the_memory_pool_is_exhausted() -> None:
     pool = MemoryPool(100)
     shared = memoryview(bytearray(framed(b"one") + framed(b"two" * 20) + framed(b"three")))
     requests = reader(shared, pool=pool)
-    requests.received(len(shared), is_busy=False)
+    requests.accept_bytes(len(shared), is_busy=False)
     assert list(requests.frames) == [b"one", b"two" * 20]  # the second goes over the limit, as in Kafka
     assert requests.has_more
     requests.make_frames()
     assert len(requests.frames) == 2
-    pool.give_back(pool.used)
+    pool.release(pool.used)
     requests.make_frames()
     assert requests.frames[-1] == b"three"
     assert pool.used == 5 + FRAME_OVERHEAD
@@ -158,19 +158,19 @@ def test_frame_that_cannot_be_allocated_returns_its_bytes_to_the_pool(monkeypatc
 
 def test_waiters_for_memory_are_called_in_order() -> None:
     pool, called = MemoryPool(10), []
-    assert pool.take(15)
-    assert not pool.take(1)
+    assert pool.try_allocate(15)
+    assert not pool.try_allocate(1)
 
     def takes_all() -> None:
         called.append("takes all")
-        assert pool.take(20)
+        assert pool.try_allocate(20)
 
     pool.call_when_free(lambda: called.append("first"))
     pool.call_when_free(takes_all)
     pool.call_when_free(lambda: called.append("last"))
-    pool.give_back(5)
+    pool.release(5)
     assert called == []
-    pool.give_back(1)
+    pool.release(1)
     assert called == ["first", "takes all"]
-    pool.give_back(20)
+    pool.release(20)
     assert called == ["first", "takes all", "last"]

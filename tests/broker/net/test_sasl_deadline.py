@@ -46,7 +46,7 @@ def test_connection_without_authentication_in_time_is_closed(
             await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         authenticated = only_connection(network)
         assert authenticated._authentication_deadline is None
-        monkeypatch.setattr(connection, "AUTHENTICATE_S", 0.05)
+        monkeypatch.setattr(connection, "AUTHENTICATION_TIMEOUT_S", 0.05)
         strangers = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for (_, writer), some in zip(strangers, (b"", sent[0][:9], sent[0]), strict=True):
             writer.write(some)

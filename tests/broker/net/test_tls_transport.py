@@ -296,7 +296,7 @@ def test_connection_reset_without_close_notify_ends(run: Run) -> None:
             while not handler.waiting:
                 await asyncio.sleep(0.001)
             writer.transport.abort()
-            while not next(iter(network.quotas.open)).info.closed:
+            while not next(iter(network.quotas.open)).info.is_closed:
                 await asyncio.sleep(0.001)
             handler.release()
             while network.quotas.open:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.net.unread_responses import UNREAD_BYTES
+from kafkalog_broker.net.unread_responses import MAX_UNREAD_BYTES
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.runtime.byte_budget import ByteBudget
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
@@ -17,7 +17,7 @@ from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, net
 def test_connections_that_read_nothing_are_closed_until_the_limit_holds(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         handler = Handler()
-        sizes = {b"small": UNREAD_BYTES // 4, b"large": UNREAD_BYTES // 2}
+        sizes = {b"small": MAX_UNREAD_BYTES // 4, b"large": MAX_UNREAD_BYTES // 2}
         handler.answer = lambda frame: [framed(bytes(sizes[frame]))]
         net = network(handler)
         peers = {name: Peer(net) for name in ("small", "reading", "large", "another")}
@@ -43,7 +43,7 @@ def test_connections_that_read_nothing_are_closed_until_the_limit_holds(caplog: 
 @in_a_loop
 async def test_bytes_read_or_lost_are_not_counted() -> None:
     handler = Handler()
-    handler.answer = lambda frame: [framed(bytes(UNREAD_BYTES // 2))]
+    handler.answer = lambda frame: [framed(bytes(MAX_UNREAD_BYTES // 2))]
     net = network(handler)
 
     async def unread() -> Peer:
@@ -72,7 +72,7 @@ class Held(Handler):
         self.budget = budget
 
     async def __call__(self, frame: bytes | memoryview, connection: ConnectionInfo) -> list[Any] | None:
-        connection.hold(await self.budget.take(1 << 20))
+        connection.hold(await self.budget.acquire(1 << 20))
         return [framed(bytes(1 << 20))]
 
 

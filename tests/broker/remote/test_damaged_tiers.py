@@ -119,7 +119,7 @@ class Tier:
     def by_broker(self, *, committed: bool) -> list[int]:
         """Offsets as a consumer of the broker gets them."""
         log = self.logs.broker.log()
-        remote = self.logs.manager.metadata.of(log.identity)
+        remote = self.logs.manager.metadata.cache_of(log.identity)
         offset, found = 0, []
         aborted: list[AbortedTransaction] | None
         with closing(RemoteStorage(self.logs.storage.options)) as storage:
@@ -140,7 +140,7 @@ class Tier:
     def from_offset(self, begin: int) -> list[int]:
         """Offsets of the rest of a remote segment from `begin` on, as one fetch of the broker gives them."""
         log = self.logs.broker.log()
-        remote = self.logs.manager.metadata.of(log.identity)
+        remote = self.logs.manager.metadata.cache_of(log.identity)
         with closing(RemoteStorage(self.logs.storage.options)) as storage:
             read = RemoteLogReader(storage).read(log, remote, begin, 1 << 20, at_least_one=True, committed=False)
         return consumed(read.records, begin, [])
@@ -457,6 +457,6 @@ def test_flipped_offset_index_entry_gives_all_records(tier: Tier) -> None:
 
 def segment_of(tier: Tier) -> RemoteSegment:
     log = tier.logs.broker.log()
-    remote = tier.logs.manager.metadata.of(log.identity)
+    remote = tier.logs.manager.metadata.cache_of(log.identity)
     (segment,) = [one for one in remote.in_state(COPY_FINISHED) if one.name == tier.stems()[DAMAGED_SEGMENT].name]
     return segment

@@ -135,7 +135,7 @@ async def deleted_topic(directory: Path, step: int) -> None:
     logs.broker.topics.delete_all(["orders"])
     removal = logs.broker.logs.detach_topic(topic)
     with contextlib.suppress(Killed):
-        await logs.manager.topic_deleted(topic)
+        await logs.manager.delete_topic_segments(topic)
         removal.finish()
         await logs.idle()
     await logs.kill()

@@ -504,7 +504,7 @@ def test_recreated_topic_does_not_read_remote_segments_of_its_predecessor(tmp_pa
         removal = broker.logs.detach_topic(old)
         logs.steps.fails = lambda step: step.startswith("objects")  # the store is away
         (partition,) = logs.manager.partitions.values()
-        await logs.manager.topic_deleted(old)
+        await logs.manager.delete_topic_segments(old)
         removal.finish()
         broker.create("orders", 1, **TOPIC)
         logs.append(range(30))

@@ -21,8 +21,8 @@ async def begun(coroutine: Coroutine[Any, Any, Lease]) -> asyncio.Task[Lease]:
 @in_a_loop
 async def test_leases_beyond_the_limit_wait_in_order() -> None:
     budget = ByteBudget(10)
-    first, second = await budget.take(6), await budget.take(4)
-    large, small = await begun(budget.take(9)), await begun(budget.take(1))
+    first, second = await budget.acquire(6), await budget.acquire(4)
+    large, small = await begun(budget.acquire(9)), await begun(budget.acquire(1))
     assert first.is_wanted
     second.release()
     await settle()
@@ -38,8 +38,8 @@ async def test_leases_beyond_the_limit_wait_in_order() -> None:
 @in_a_loop
 async def test_lease_larger_than_the_limit_is_granted_alone() -> None:
     budget = ByteBudget(10)
-    one = await budget.take(1)
-    whole = await begun(budget.take(100))
+    one = await budget.acquire(1)
+    whole = await begun(budget.acquire(100))
     assert not whole.done()
     one.release()
     assert (await whole).size == 100
@@ -48,8 +48,8 @@ async def test_lease_larger_than_the_limit_is_granted_alone() -> None:
 @in_a_loop
 async def test_resized_lease_counts_its_new_size_and_released_lease_nothing() -> None:
     budget = ByteBudget(10)
-    lease = await budget.take(10)
-    waiting = await begun(budget.take(5))
+    lease = await budget.acquire(10)
+    waiting = await begun(budget.acquire(5))
     lease.resize(5)
     assert (await waiting).size == 5
     lease.resize(50)
@@ -62,15 +62,15 @@ async def test_resized_lease_counts_its_new_size_and_released_lease_nothing() ->
 @in_a_loop
 async def test_cancelled_wait_holds_nothing_and_lets_others_in() -> None:
     budget = ByteBudget(10)
-    first = await budget.take(10)
-    cancelled, behind = await begun(budget.take(10)), await begun(budget.take(1))
+    first = await budget.acquire(10)
+    cancelled, behind = await begun(budget.acquire(10)), await begun(budget.acquire(1))
     cancelled.cancel()
     await settle()
     assert not behind.done()
     first.release()
     assert (await behind).size == 1
-    given = await begun(budget.take(9))
-    late = asyncio.create_task(budget.take(1))
+    given = await begun(budget.acquire(9))
+    late = asyncio.create_task(budget.acquire(1))
     await asyncio.sleep(0)
     (await given).release()  # `late` has its lease now, and is cancelled before it learns that
     late.cancel()

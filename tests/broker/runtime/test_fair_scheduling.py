@@ -8,10 +8,10 @@ import pytest
 
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import (
-    FIRST_S,
+    FIRST_SLICE_S,
+    ROUND_TIMEOUT_S,
     SLICE_S,
     SLICES,
-    STALE_S,
     TURN_S,
     FairQueue,
     TimeSlice,
@@ -126,7 +126,7 @@ async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: T
 async def test_stale_round_ends_without_a_socket_read(time: Time) -> None:
     one = FairQueue(asyncio.get_running_loop())
     assert one.slice_now(time.now)
-    time.now += SLICES * SLICE_S + STALE_S
+    time.now += SLICES * SLICE_S + ROUND_TIMEOUT_S
     assert one.slice_now(time.now)
 
 
@@ -152,7 +152,7 @@ async def test_cancelled_waiter_does_not_delay_the_next(time: Time) -> None:
 async def test_turn_ends_when_its_time_is_used_up(time: Time) -> None:
     own = TimeSlice()
     assert not own.is_over
-    time.now += FIRST_S
+    time.now += FIRST_SLICE_S
     assert own.is_over
     await own.next()
     assert not own.is_over

@@ -20,7 +20,7 @@ from kafkalog_broker.config.oauth_settings import OAuthSettings
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.jwks import MAX_BYTES, parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, TokenValidator
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_INTERVAL_S, TokenValidator
 from kafkalog_broker.startup import background_tasks, credentials
 from kafkalog_spark.http_client import REDIRECTS, TIMEOUT_S
 from tests.broker.security.stores import authority, pem_file
@@ -91,7 +91,7 @@ def test_invalid_response_keeps_the_current_keys(given: bytes, why: str, caplog:
         tokens.load_if_due()
         assert why in caplog.messages[-1]
         assert not tokens.is_due
-        assert tokens.check(token()).subject == "alice"
+        assert tokens.validate(token()).subject == "alice"
         clock.now += 1
         assert tokens.is_due
         with serving(*[given] * (1 + REDIRECTS)) as other, pytest.raises(ConfigError, match=why):
@@ -148,7 +148,7 @@ def test_redirect_to_another_server_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with serving(moved("/there"), answer()) as url:
         tokens = tokens_of(url)
         tokens.load()
-        assert tokens.check(token()).subject == "alice"
+        assert tokens.validate(token()).subject == "alice"
     with serving(answer(), host="127.0.0.2") as other:
         for elsewhere in (other, other.replace("http:", "https:"), "file:///etc/hostname"):
             with serving(moved(elsewhere)) as url, pytest.raises(ConfigError, match="redirects to another server"):
@@ -168,7 +168,7 @@ def test_https_server_certificate_is_verified(monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         tokens = tokens_of(url)
         tokens.load()
-        assert tokens.check(token()).subject == "alice"
+        assert tokens.validate(token()).subject == "alice"
     with (
         serving(answer(), context=context, host="127.0.0.2") as url,  # not a name of the certificate's
         pytest.raises(ConfigError, match="CERTIFICATE_VERIFY_FAILED"),
@@ -184,11 +184,11 @@ def test_unknown_key_ids_trigger_a_limited_number_of_requests() -> None:
         for second in range(31):
             clock.now = float(second)
             with pytest.raises(InvalidToken):
-                tokens.check(token(kid=f"invented {second}"))
+                tokens.validate(token(kid=f"invented {second}"))
             if tokens.is_due:
                 tokens.load()
                 loads += 1
-    assert loads == 1 + 30 / MIN_RELOAD_S
+    assert loads == 1 + 30 / MIN_RELOAD_INTERVAL_S
 
 
 PUBLIC = EC.as_dict(private=False)

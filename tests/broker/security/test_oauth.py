@@ -20,7 +20,7 @@ from kafkalog_broker.config.oauth_settings import OAUTH_MODULE, SECURED_HANDLERS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, SaslSettings
 from kafkalog_broker.security.jwks import parse_jwks
 from kafkalog_broker.security.jwt import InvalidToken, Token, check_signed_token, check_unsecured_token
-from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_S, UNKNOWN_KEY_RETRY_S, TokenValidator
+from kafkalog_broker.security.oauth_tokens import MIN_RELOAD_INTERVAL_S, UNKNOWN_KEY_RETRY_S, TokenValidator
 from kafkalog_broker.security.sasl_exchange import CredentialStore, SaslExchange, Session
 from kafkalog_broker.security.sasl_mechanism import SaslFailed
 
@@ -146,7 +146,7 @@ def test_unsecured_token_is_checked(text: str, why: str) -> None:
 def exchange(reauth_ms: int = 0, oauth: OAuthSettings = UNSIGNED, again: Session | None = None) -> SaslExchange:
     settings = SaslSettings((OAUTHBEARER,), {}, {OAUTHBEARER: reauth_ms}, 1000, 100, oauth)
     tokens = TokenValidator(oauth, lambda: NOW_MS, lambda: 0.0)
-    made = SaslExchange(settings, CredentialStore(lambda mechanism, name: None, tokens.check, lambda: NOW_MS), again)
+    made = SaslExchange(settings, CredentialStore(lambda mechanism, name: None, tokens.validate, lambda: NOW_MS), again)
     assert made.handshake(OAUTHBEARER)
     return made
 
@@ -235,27 +235,27 @@ def test_keys_are_reloaded(tmp_path: Path) -> None:
     assert tokens.is_due
     tokens.load()
     assert not tokens.is_due
-    assert tokens.check(token(RSA, "RS256", "rsa")).subject == "alice"
+    assert tokens.validate(token(RSA, "RS256", "rsa")).subject == "alice"
     file.write_bytes(jwks(RSA, EC))
     with pytest.raises(InvalidToken):
-        tokens.check(token())
+        tokens.validate(token())
     assert tokens.is_due  # a key that is not known is looked for
     tokens.load_if_due()
-    assert tokens.check(token()).subject == "alice"
-    clock.now += MIN_RELOAD_S
+    assert tokens.validate(token()).subject == "alice"
+    clock.now += MIN_RELOAD_INTERVAL_S
     for _ in range(2):
         with pytest.raises(InvalidToken):
-            tokens.check(token(kid="invented"))
+            tokens.validate(token(kid="invented"))
         assert tokens.is_due is (_ == 0)
         tokens.load_if_due()
     clock.now += UNKNOWN_KEY_RETRY_S
     with pytest.raises(InvalidToken):
-        tokens.check(token(kid="invented"))
+        tokens.validate(token(kid="invented"))
     assert tokens.is_due
     file.write_bytes(b"{}")
     tokens.load_if_due()
     assert not tokens.is_due  # after a failure: later
-    assert tokens.check(token()).subject == "alice"
+    assert tokens.validate(token()).subject == "alice"
     clock.now += 3600
     assert tokens.is_due
     with pytest.raises(ConfigError, match="cannot be read: not a JSON Web Key Set"):
@@ -284,7 +284,7 @@ def server() -> Iterator[str]:
 def test_keys_are_loaded_from_a_server(server: str) -> None:
     tokens = TokenValidator(OAuthSettings(f"{server}/keys", "issuer", frozenset({"kafka"})), lambda: NOW_MS, Time())
     tokens.load()
-    assert tokens.check(token()).subject == "alice"
+    assert tokens.validate(token()).subject == "alice"
     with pytest.raises(ConfigError, match="Not Found"):
         TokenValidator(OAuthSettings(f"{server}/other"), lambda: NOW_MS, Time()).load()
 

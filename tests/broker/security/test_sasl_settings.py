@@ -39,6 +39,15 @@ def test_invalid_jaas_entry_is_refused_without_being_shown(text: str):
     assert "SECRET" not in f"{error.value} {error.value!r}"
 
 
+def test_hint_about_an_invalid_jaas_entry_names_the_module_of_its_mechanism():
+    entry = {"sasl.enabled.mechanisms": "OAUTHBEARER", JAAS.replace(".plain.", ".oauthbearer."): "x"}
+    with pytest.raises(ConfigError) as error:
+        made(entry)
+    assert "OAuthBearerLoginModule required NAME=" in str(error.value)
+    with pytest.raises(ConfigError, match='PlainLoginModule required user_NAME="PASSWORD";'):
+        made({"sasl.enabled.mechanisms": "PLAIN", JAAS: "x"})
+
+
 def test_users_mechanisms_and_timeouts_are_set_for_each_listener():
     found = sasl(
         {

@@ -48,13 +48,13 @@ def directories(tmp_path: Path) -> list[Path]:
 def test_load_returns_users_of_the_newest_copy(tmp_path: Path):
     both = directories(tmp_path)
     users = loaded(*both)
-    assert users.find(SHA_256, "alice") is None
+    assert users.find_credential(SHA_256, "alice") is None
     users.copies.save(users_of("alice"))
-    assert users.find(SHA_256, "alice") is None  # until it is used
-    assert loaded(*both).find(SHA_256, "alice") == KEPT
+    assert users.find_credential(SHA_256, "alice") is None  # until it is used
+    assert loaded(*both).find_credential(SHA_256, "alice") == KEPT
     one = loaded(both[0])
     one.copies.save({SHA_256: {"alice": OTHER}, SHA_512: {}})
-    assert loaded(*both).find(SHA_256, "alice") == OTHER
+    assert loaded(*both).find_credential(SHA_256, "alice") == OTHER
 
 
 def test_file_is_readable_by_its_owner_only(tmp_path: Path):
@@ -72,7 +72,7 @@ def test_damaged_copy_is_ignored_but_load_fails_if_all_are_damaged(tmp_path: Pat
     both = directories(tmp_path)
     loaded(*both).copies.save(users_of("alice"))
     (both[0] / FILE).write_text('{"version": 0, "generation": 9, "users": {"SCRAM-SHA-256": {"alice": 5}}}')
-    assert loaded(*both).find(SHA_256, "alice") == KEPT
+    assert loaded(*both).find_credential(SHA_256, "alice") == KEPT
     with pytest.raises(CorruptFile, match=FILE):
         loaded(both[0])
     (both[0] / FILE).write_bytes(ScramUsers([]).copies.dump(9, users_of()).replace(b'"version": 0', b'"version": 7'))
@@ -89,7 +89,7 @@ def test_users_of_a_failed_save_are_not_used(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(users.copies, "save", fail)
     with pytest.raises(OSError, match="disk full"):
         users.load(parse_add_scram(["SCRAM-SHA-256=[name=alice,password=secret]"]))
-    assert users.find(SHA_256, "alice") is None
+    assert users.find_credential(SHA_256, "alice") is None
 
 
 def deletion(mechanism: int) -> ScramCredentialDeletion:

@@ -64,6 +64,25 @@ def test_invalid_ssl_property_is_refused_with_the_listener_and_message_of_kafka(
 
 
 @pytest.mark.parametrize(
+    ("properties", "name"),
+    [
+        ({"ssl.keystore.password": "x"}, "ssl.keystore.password"),
+        ({**inline(), "ssl.keystore.password": "x"}, "ssl.keystore.password"),
+        ({**inline(), "ssl.truststore.password": "x"}, "ssl.truststore.password"),
+        (
+            {"ssl.keystore.location": "/x", "ssl.keystore.password": "x", "ssl.truststore.password": "x"},
+            "ssl.truststore.password",
+        ),
+    ],
+)
+def test_error_about_a_store_password_names_the_property_of_the_password(properties: dict[str, str], name: str):
+    with pytest.raises(ConfigError) as error:
+        settings(properties)
+    assert error.value.name is not None
+    assert error.value.name.endswith(name)
+
+
+@pytest.mark.parametrize(
     ("enabled", "highest", "left"),
     [
         ("TLSv1.2,TLSv1.1,TLSv1", "TLSv1.3", ("TLSv1.2",)),

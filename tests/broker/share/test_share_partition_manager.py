@@ -52,7 +52,7 @@ def test_load_fails_if_the_topic_is_deleted_meanwhile() -> None:
     with pytest.raises(BrokerError) as refused:
         asyncio.run(made.load(KEY))
     assert refused.value.code is ErrorCode.unknown_topic_or_partition
-    assert not made.active()
+    assert not made.active_partitions()
 
 
 def test_load_uses_the_state_that_was_initialized_meanwhile() -> None:

@@ -60,7 +60,7 @@ def test_failed_write_takes_the_log_offline_and_keeps_acknowledged_records(tmp_p
     assert not log.needs_flush(NOW)
     log.close()
     again = reopened(tmp_path, clean=False)
-    assert again.append(producer(0, 3), NOW).duplicate
+    assert again.append(producer(0, 3), NOW).is_duplicate
     assert again.append(producer(3, 3), NOW).base_offset == 3
     again.discard()
 

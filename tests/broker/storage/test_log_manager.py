@@ -150,9 +150,9 @@ def test_recovery_of_a_log_cut_at_any_byte_keeps_whole_batches_and_producer_sequ
         # The producer goes on where the log ends, and a batch that is there already is a duplicate.
         sent = {"producer_id": 7, "producer_epoch": 0}
         if whole:
-            assert again.append(count=1, base_sequence=0, **sent).duplicate
+            assert again.append(count=1, base_sequence=0, **sent).is_duplicate
         for count in (1, 2, 3)[whole:]:
-            assert not again.append(count=count, base_sequence=sum(range(count)), **sent).duplicate
+            assert not again.append(count=count, base_sequence=sum(range(count)), **sent).is_duplicate
         assert content(again) == content(broker)
         again.logs.shutdown()
         shutil.rmtree(crashed)

@@ -79,7 +79,7 @@ def test_idempotent_producer_continues_after_a_kill_at_any_step_of_roll_and_dele
         )  # fmt: skip
         for pid, last in killed.sent.items():
             repeated = again.append(producer(last.sequence, RECORDS, pid=pid), now)
-            assert (repeated.duplicate, repeated.base_offset) == (True, last.base_offset)
+            assert (repeated.is_duplicate, repeated.base_offset) == (True, last.base_offset)
             again.append(producer(last.sequence + RECORDS, RECORDS, pid=pid), now)
         again.discard()
         shutil.rmtree(killed.place)

@@ -260,7 +260,7 @@ class SinkCheck(StateCheck):
         ]
 
     def _check_log_dir(self) -> None:
-        found = check_log_dirs([self.log_dir], records=True).findings.kept
+        found = check_log_dirs([self.log_dir], decode_records=True).findings.kept
         for one in found:
             if one.is_error:
                 self.report("check-error", str(one).replace(str(self.directory), ""))

@@ -30,7 +30,7 @@ def move(broker: BrokerThread) -> None:
     async def round_of(server: Server) -> None:
         remote: Any = server.broker.remote
         await remote.run_due()
-        await remote.idle()
+        await remote.wait_until_idle()
 
     broker.run(round_of)
     broker.tick(301_000)

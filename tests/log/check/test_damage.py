@@ -16,6 +16,7 @@ from kafkalog_spark.format.checkpoint import (
     write_leader_epochs,
     write_offset_checkpoint,
 )
+from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, read_producer_snapshot, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import format_transaction, load_transaction_index
 from kafkalog_spark.log.check.finding import MAX_FINDINGS_PER_FILE
@@ -113,7 +114,7 @@ TABLE = [
         SEGMENTS,
         lambda root: patch(file(root, SEGMENTS, LAST, ".log"), 12, struct.pack(">i", 9)),
         f"{SEGMENTS}/leader-epoch-checkpoint",
-        "(offset 4800): the leader epoch at offset 4800, whose batch was written in epoch 9: expected 9, got 0",
+        "(offset 4800): the checkpoint's leader epoch for the batch at offset 4800: expected 9, got 0",
     ),
     Damage(
         "an offset index entry into a batch",
@@ -390,7 +391,7 @@ def test_findings_of_one_file_are_limited_and_the_rest_counted(golden_copy: Call
 
 def test_killed_directory_is_an_error_only_with_closed(golden_crashed: Path) -> None:
     assert check_log_dirs([golden_crashed]).findings.errors == 0
-    lines = [str(finding) for finding in check_log_dirs([golden_crashed], closed=True).findings.kept]
+    lines = [str(finding) for finding in check_log_dirs([golden_crashed], was_closed_cleanly=True).findings.kept]
     assert any("zeros after the last entry" in line for line in lines)
     assert any("after a clean stop" in line for line in lines)
 
@@ -429,3 +430,30 @@ def test_check_of_a_partition_that_is_deleted_meanwhile_finds_nothing(
     monkeypatch.setattr(PartitionCheck, "run", delete)
     result = check_log_dirs([tmp_path])
     assert (result.findings.kept, result.partitions) == ([], {})
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_check_of_a_partition_whose_oldest_segments_are_removed_meanwhile_checks_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    directory = write_segments(tmp_path, {base: batch(base, records(base)) for base in (0, 10, 20, 30)})
+    if damaged:
+        patch(log_path(directory, 20), 70, b"\xff")
+    check_names = PartitionCheck._check_names
+
+    def remove_two(self: PartitionCheck) -> None:
+        check_names(self)
+        for base in (0, 10):
+            log_path(directory, base).unlink()
+
+    def check() -> tuple[list[str], int]:
+        result = check_log_dirs([tmp_path])
+        findings = [str(finding) for finding in result.findings.kept]
+        return [text for text in findings if segment_name(20) in text or segment_name(30) in text], sum(
+            partition.records for partition in result.partitions.values()
+        )
+
+    findings, count = check()
+    assert any(f"{segment_name(20)}.log at byte 0" in text and "CRC" in text for text in findings) == damaged
+    monkeypatch.setattr(PartitionCheck, "_check_names", remove_two)
+    assert check() == (findings, count - 10)

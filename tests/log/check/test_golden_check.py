@@ -119,4 +119,4 @@ def test_log_cut_anywhere_is_an_error_when_closed_and_else_a_torn_tail(golden_co
         note = result.findings.kept[0]
         assert f"codec-none-0 {path} at byte {last.position} (offset {last.base_offset}): a torn tail" in str(note)
         assert f"of {size - last.position} bytes" in str(note)
-        assert check_log_dirs([root], closed=True).findings.errors
+        assert check_log_dirs([root], was_closed_cleanly=True).findings.errors

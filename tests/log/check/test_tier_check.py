@@ -21,7 +21,7 @@ from tests.log.tiered.reading import WITH_KEY, aiven_tree, readable
 
 pytestmark = pytest.mark.local_only("tiers in a bucket are those of tests/log/remote/test_tiers.py")
 
-KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
+KEY_OPTION_PREFIX = f"tiered.encryption.key.{KEY_ID}"
 
 
 def told(*roots: Path, tier: TierOptions = WITH_KEY) -> list[str]:
@@ -32,7 +32,7 @@ def told(*roots: Path, tier: TierOptions = WITH_KEY) -> list[str]:
 @pytest.mark.parametrize("with_local", [False, True])
 def test_golden_tiers_have_no_error(cluster: GoldenCluster, with_local: bool) -> None:
     roots = [cluster.data, cluster.remote] if with_local else [cluster.remote]
-    result = check_log_dirs(roots, records=True)
+    result = check_log_dirs(roots, decode_records=True)
     assert result.findings.errors == 0
     assert sum(of.segments for of in result.partitions.values()) >= len(readable(cluster))
     assert sum(of.records for of in result.partitions.values()) > 0
@@ -186,7 +186,7 @@ def test_missing_key_is_reported_once_per_segment(tmp_path: Path) -> None:
 
 def test_check_command_reports_damage_of_a_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
-    option = ["--option", f"{KEY_OPTION}={KEYS / 'one.pem'}"]
+    option = ["--option", f"{KEY_OPTION_PREFIX}={KEYS / 'one.pem'}"]
     assert main([*option, "--option", "layout=aiven", str(root)]) == OK
     assert "1 partitions, " in capsys.readouterr().out
     changed(next(root.rglob("*.log")), 50, b"\xee\xee")

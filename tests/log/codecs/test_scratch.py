@@ -29,7 +29,7 @@ def test_scratch_buffer_keeps_its_content_while_it_grows(most: int) -> None:
 
 def test_large_scratch_buffer_is_allocated_once() -> None:
     """Copied to a larger one it would take twice the memory for a moment."""
-    scratch = Scratch(most=64 * MEBI)
+    scratch = Scratch(expected_size=64 * MEBI)
     scratch.room(0, 9 * MEBI)
     data = scratch.data
     for size in range(10, 65):
@@ -42,7 +42,7 @@ def test_reserved_scratch_space_takes_no_memory_until_written() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
-    scratch = Scratch(most=256 * MEBI)
+    scratch = Scratch(expected_size=256 * MEBI)
     before = resident()
     scratch.room(0, 8 * MEBI)[:] = bytes(8 * MEBI)
     scratch.room(8 * MEBI, 1)[:] = b"x"

@@ -33,7 +33,7 @@ def at_most(size: int) -> Iterator[None]:
     """Fail when more than `size` bytes are in use at once, of what Python and numpy allocate: every buffer is, once
     address ranges that are reserved without being used are allocated step by step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scratch, "_MOST_RESERVED", 0)
+        patch.setattr(scratch, "_MAX_RESERVED", 0)
         patch.setattr(scratch, "_reserved", lambda size: np.empty(size, np.uint8))
         tracemalloc.start()
         try:

@@ -69,7 +69,7 @@ class LogWriter:
             size=self.active.size,
             first_timestamp=self.active.first_timestamp,
             age_ms=0,
-            indexes_full=self.active.indexes_full,
+            are_indexes_full=self.active.are_indexes_full,
             segment_bytes=self._segment_bytes,
         ):
             self._roll_to(header.base_offset)

@@ -52,11 +52,11 @@ def zero_the_batch(data: bytearray, batch: BatchHeader) -> None:
 
 def lie_about_the_count(data: bytearray, batch: BatchHeader) -> None:
     # with a valid CRC: only the records themselves tell
-    from kafkalog_spark.format.batch_header import computed_crc
+    from kafkalog_spark.format.batch_header import compute_crc
 
     count = struct.unpack_from(">i", data, batch.position + RECORD_COUNT_AT)[0]
     struct.pack_into(">i", data, batch.position + RECORD_COUNT_AT, count + 1)
-    crc = computed_crc(bytes(data[batch.position : batch.end]), 2)
+    crc = compute_crc(bytes(data[batch.position : batch.end]), 2)
     struct.pack_into(">I", data, batch.position + CRC_AT, crc)
 
 

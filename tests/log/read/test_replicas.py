@@ -51,7 +51,7 @@ def test_replica_of_an_older_epoch_is_not_opened(tmp_path: Path, caplog: pytest.
     for segment in old.glob("*.log"):
         segment.write_bytes(b"damage" * 20)
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    assert dirs.chosen([TP])[TP].directory == str(new)
+    assert dirs.choose_locations([TP])[TP].directory == str(new)
     (line,) = caplog.messages
     assert line.startswith("replicas=longest: 1 partitions lie in several log directories; read are orders-0 from ")
     assert line.endswith(f" {new} (leader epoch 2), not {old} (leader epoch 1)")
@@ -79,7 +79,7 @@ def test_replica_choices_are_logged_in_one_line(tmp_path: Path, caplog: pytest.L
         copy_of(tmp_path / "a", "t", partition, numbers(0, 2))
         copy_of(tmp_path / "b", "t", partition, numbers(0, 3))
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    dirs.chosen(list(dirs.locations))
+    dirs.choose_locations(list(dirs.locations))
     (line,) = caplog.messages
     assert line.startswith("replicas=longest: 8 partitions lie in several log directories; read are t-0 from ")
     assert line.endswith("; 3 more")
@@ -92,11 +92,11 @@ def test_replicas_error_names_both_places(tmp_path: Path) -> None:
     copy_of(tmp_path / "b", *TP, numbers(0, 5))
     dirs = _places(tmp_path / "a", tmp_path / "b")
     with pytest.raises(NotALogDirectory) as caught:
-        dirs.chosen([TP], "error")
+        dirs.choose_locations([TP], "error")
     assert str(caught.value).startswith(
         f"orders-0 {tmp_path}/b/orders-0: the partition lies in {tmp_path}/a/orders-0 too; one of them must be left out"
     )
-    assert dirs.chosen([], "error") == {}
+    assert dirs.choose_locations([], "error") == {}
 
 
 @pytest.mark.local_only("messages name local paths")
@@ -105,13 +105,13 @@ def test_topic_ids_distinguish_two_clusters(tmp_path: Path) -> None:
     copy_of(tmp_path / "b", "orders", 1, numbers(0, 5), topic_id=IDS[1])  # no copy: a partition of another topic
     dirs = _places(tmp_path / "a", tmp_path / "b")
     with pytest.raises(NotALogDirectory) as caught:
-        dirs.chosen(list(dirs.locations))
+        dirs.choose_locations(list(dirs.locations))
     assert str(caught.value) == (
         f"the log directories hold different topics named orders: {tmp_path}/a/orders-0 is of topic id "
         f"AAAAAAAAAAAAAAAAAAAAAQ, {tmp_path}/b/orders-1 of topic id AAAAAAAAAAAAAAAAAAAAAg; load the directories of "
         "each cluster by themselves, and put the DataFrames together with union"
     )
-    assert list(dirs.chosen([TP])) == [TP]  # what is not read is not judged
+    assert list(dirs.choose_locations([TP])) == [TP]  # what is not read is not judged
 
 
 def test_cluster_ids_decide_where_a_partition_has_no_topic_id(tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_cluster_ids_decide_where_a_partition_has_no_topic_id(tmp_path: Path) ->
     copy_of(tmp_path / "b", *TP, numbers(0, 5), topic_id=IDS[0], cluster="west")
     dirs = _places(tmp_path / "a", tmp_path / "b")
     with pytest.raises(NotALogDirectory, match=r"orders-0 is of cluster east, .*orders-0 of cluster west"):
-        dirs.chosen([TP])
+        dirs.choose_locations([TP])
 
 
 def test_distinct_topics_of_two_clusters_are_read_together(tmp_path: Path) -> None:
     copy_of(tmp_path / "a", "east", 0, numbers(0, 5), topic_id=IDS[0], cluster="east")
     copy_of(tmp_path / "b", "west", 0, numbers(0, 5), topic_id=IDS[1], cluster="west")
     dirs = _places(tmp_path / "a", tmp_path / "b")
-    assert len(dirs.chosen(list(dirs.locations))) == 2
+    assert len(dirs.choose_locations(list(dirs.locations))) == 2
 
 
 def test_damaged_epoch_file_is_logged_and_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

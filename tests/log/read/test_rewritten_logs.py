@@ -12,7 +12,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints
+from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, OpenHints
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanStatistics
@@ -151,7 +151,7 @@ def test_damage_in_a_log_that_always_changes_is_reported_after_some_listings(
     log = open_log(directory)
     with pytest.raises(CorruptBatch, match="CRC-32C"):
         list(scan_partition(log, 0, 20))
-    assert 1 < listings <= LISTINGS
+    assert 1 < listings <= MAX_LISTINGS
 
 
 LARGE = 30_000  # bytes a record: one window does not hold the segment

@@ -19,7 +19,7 @@ from kafkalog_spark.store.interface import Store
 class FailingStore:
     """An object store whose every read fails with the same error."""
 
-    remote = True
+    is_remote = True
 
     def __init__(self, number: int) -> None:
         self._number = number

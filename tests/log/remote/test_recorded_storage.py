@@ -51,14 +51,14 @@ class FileStore(LocalStore):
     """A store with one file, of these properties."""
 
     content: bytes
-    remote = False
+    is_remote = False
 
     def read_all(self, path: str, most: int) -> bytes:
         return self.content
 
 
 class BucketStore(FileStore):
-    remote = True
+    is_remote = True
 
 
 class UnreadableStore(LocalStore):

@@ -33,14 +33,14 @@ def test_segment_of_compressed_chunks_is_read_in_blocks(s3: S3Server, proxy: Fau
     facts = store.list(path.rpartition("/")[0]).files["0-x.log"]
     assert facts.size == index.object_size
     ranges = store.ranges(path, facts)
-    codec = ChunkCodec(compressed=True)
+    codec = ChunkCodec(is_compressed=True)
 
     def fetch(begin: int, end: int) -> Buffer:
         wanted = index.object_range(begin, end)
         assert begin % CHUNK == 0, "whole chunks are asked for"
         return original_bytes(codec, index, bytes(ranges(wanted.begin, wanted.end)), begin, end)
 
-    file = ObjectFile(len(SEGMENT), fetch, changed=lambda: store.has_changed(path, facts), align=CHUNK)
+    file = ObjectFile(len(SEGMENT), fetch, has_changed=lambda: store.has_changed(path, facts), align=CHUNK)
     file.expect(first, len(SEGMENT))
     target = bytearray(len(SEGMENT) - first)
     for at in range(0, len(target), 2 << 20):

@@ -28,7 +28,7 @@ from tests.store.buckets import s3_options
 from tests.store.fault_proxy import FaultProxy, Seen
 from tests.store.s3_server import S3Server
 
-KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
+KEY_OPTION_PREFIX = f"tiered.encryption.key.{KEY_ID}"
 MODES = (None, *AivenMode)  # None: LocalTieredStorage's layout
 modes = pytest.mark.parametrize("mode", MODES, ids=lambda mode: "local-tiered" if mode is None else mode.name.lower())
 
@@ -77,7 +77,7 @@ def test_range_requests_only_its_segments(
 ) -> None:
     asked = {
         **s3_options(s3, proxy),
-        KEY_OPTION: str(KEYS / "one.pem"),
+        KEY_OPTION_PREFIX: str(KEYS / "one.pem"),
         "path": tier(AivenMode.ZSTD_ENCRYPTED),
         "assign": '{"transactions":[0]}',
     }
@@ -137,7 +137,9 @@ def test_timestamp_range_requests_manifests_and_only_matching_segments(
 
 
 def test_check_reads_tiers_in_buckets(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
-    result = check_log_dirs([tier(AivenMode.ZSTD_ENCRYPTED)], StorageOptions.of(s3_options(s3)), WITH_KEY, records=True)
+    result = check_log_dirs(
+        [tier(AivenMode.ZSTD_ENCRYPTED)], StorageOptions.of(s3_options(s3)), WITH_KEY, decode_records=True
+    )
     assert result.findings.errors == 0
     assert sum(of.segments for of in result.partitions.values()) == len(readable(CLEAN))
 
@@ -147,7 +149,7 @@ def test_secrets_appear_in_no_log_or_error(
 ) -> None:
     pem = (KEYS / "one.pem").read_text()
     canaries = [pem.splitlines()[1], pem.splitlines()[-2], s3.secret_key]
-    options = {**s3_options(s3), KEY_OPTION: pem, "path": tier(AivenMode.ENCRYPTED), "subscribe": "headers"}
+    options = {**s3_options(s3), KEY_OPTION_PREFIX: pem, "path": tier(AivenMode.ENCRYPTED), "subscribe": "headers"}
     told = []
     with caplog.at_level(logging.DEBUG):
         parsed = parse_read_options(options)
@@ -155,8 +157,8 @@ def test_secrets_appear_in_no_log_or_error(
         log = splits[0].location.open()
         told += [repr(parsed), repr(splits), str(splits), repr(log), repr(vars(log)), repr(parsed.tier)]
         assert _read(options, splits)
-        wrong = {**options, KEY_OPTION: pem.replace("\n", "x\n")}
-        for asked in (wrong, {name: text for name, text in options.items() if name != KEY_OPTION}):
+        wrong = {**options, KEY_OPTION_PREFIX: pem.replace("\n", "x\n")}
+        for asked in (wrong, {name: text for name, text in options.items() if name != KEY_OPTION_PREFIX}):
             with pytest.raises(Exception, match=r"tiered\.encryption\.key") as refused:
                 plan(parse_read_options(asked), RowFilter())
             told.append(str(refused.value) + repr(refused.value))
@@ -167,5 +169,5 @@ def test_secrets_appear_in_no_log_or_error(
 
 def test_missing_encryption_key_is_named(s3: S3Server, tier: Callable[[AivenMode | None], str]) -> None:
     dirs = LogDirs.open(tier(AivenMode.ENCRYPTED), StorageOptions.of(s3_options(s3)))
-    with pytest.raises(KeyNotGiven, match=f"set the option {KEY_OPTION}"):
+    with pytest.raises(KeyNotGiven, match=f"set the option {KEY_OPTION_PREFIX}"):
         dirs.partition("headers", 0)

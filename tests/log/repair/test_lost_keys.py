@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.repair.lost_keys import MOST_KEYS, LostKeys, read_lost_keys
+from kafkalog_spark.log.repair.lost_keys import MAX_KEYS, LostKeys, read_lost_keys
 from kafkalog_spark.log.repair.report import KEY_BYTES, key_text
 from tests.log.helpers.batch_builder import CODECS, V2Record, batch
 from tests.log.helpers.damaged_log import TIME, open_log, patched, write_segments
@@ -43,8 +43,8 @@ def test_batch_with_a_destroyed_length_has_no_lost_keys(tmp_path: Path) -> None:
 
 
 def test_number_of_reported_keys_is_limited(tmp_path: Path) -> None:
-    keys, records = found(tmp_path, made(0, [b"%d" % n for n in range(MOST_KEYS + 50)]))
-    assert (len(keys), records) == (MOST_KEYS, MOST_KEYS + 50)
+    keys, records = found(tmp_path, made(0, [b"%d" % n for n in range(MAX_KEYS + 50)]))
+    assert (len(keys), records) == (MAX_KEYS, MAX_KEYS + 50)
 
 
 def test_keys_that_are_not_printable_utf8_are_shown_in_hex() -> None:

@@ -175,7 +175,7 @@ def test_undecodable_batches_are_dropped_only_with_the_records_option(tmp_path: 
     bad = malformed(lambda payload: payload.append(0))
     write_segments(tmp_path / "source", {0: BEFORE + bad + AFTER})
     assert repair_log_dirs([tmp_path / "source"], tmp_path / "headers").is_whole
-    report = repair_log_dirs([tmp_path / "source"], tmp_path / "records", records=True)
+    report = repair_log_dirs([tmp_path / "source"], tmp_path / "records", decode_records=True)
     (loss,) = report.partitions[0].losses
     assert (loss.position, loss.size, loss.why) == (
         len(BEFORE),
@@ -192,7 +192,7 @@ def test_no_batch_with_a_valid_crc_stops_a_repair(tmp_path: Path) -> None:
     numbers = random.Random(3)
     for at in range(60):
         write_segments(tmp_path / f"s{at}", {0: b"".join(lying_batch(numbers).data for _ in range(3))})
-        repair_log_dirs([tmp_path / f"s{at}"], tmp_path / f"d{at}", records=at % 2 == 0)
+        repair_log_dirs([tmp_path / f"s{at}"], tmp_path / f"d{at}", decode_records=at % 2 == 0)
         rows_or_errors = errors(tmp_path / f"d{at}")
         assert not any("CRC" in line or "offsets of a batch" in line for line in rows_or_errors)
 

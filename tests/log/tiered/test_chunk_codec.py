@@ -105,7 +105,7 @@ def test_key_ring_must_have_the_key() -> None:
 
 def test_codec_shows_neither_key_nor_aad() -> None:
     manifest, _ = written(AivenMode.ENCRYPTED)
-    assert repr(ChunkCodec.of(manifest, RING)) == "ChunkCodec(compressed=False)"
+    assert repr(ChunkCodec.of(manifest, RING)) == "ChunkCodec(is_compressed=False)"
 
 
 @modes
@@ -180,7 +180,7 @@ DATA = random.Random(1).randbytes(400_000) + bytes(900_000)
 def part_of(stored: bytes, begin: int, end: int, size: int = len(DATA)) -> bytes:
     """Of a chunk that lies behind another one in its object."""
     chunk = Chunk(1, 10, size, 7, len(stored))
-    return ChunkCodec(compressed=True).decode_chunk_part(
+    return ChunkCodec(is_compressed=True).decode_chunk_part(
         lambda at, to: (bytes(7) + stored)[at:to], chunk, begin, end, "o.log"
     )
 

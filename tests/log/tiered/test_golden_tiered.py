@@ -16,7 +16,7 @@ from kafkalog_spark.log.tiered.lineage import ExclusionReason, newest_segment, w
 from kafkalog_spark.log.tiered.lineage_merge import (
     LineageMerge,
     LogPiece,
-    RedundancyReason,
+    SkipReason,
     latest_topic_id,
     merge_lineage,
 )
@@ -206,7 +206,7 @@ def aborted_by_index(walk: LineageMerge, piece: LogPiece, upper: int) -> list[Ab
     for base_offset, data in indexes:
         search = collect_aborted(parse_transaction_index(data, base_offset), piece.start, upper)
         found += search.transactions
-        if search.complete:
+        if search.is_complete:
             break
     return found
 
@@ -246,7 +246,7 @@ def test_recreated_topic_is_read_by_its_id() -> None:
     assert latest_topic_id(segments) == living
     assert living in ids
     left = {part.reason for part in walk_of(CLEAN, "recreated", 0).excluded}
-    assert left <= {RedundancyReason.OTHER_TOPIC_ID}
+    assert left <= {SkipReason.OTHER_TOPIC_ID}
 
 
 def test_deleted_records_are_clipped_within_a_segment() -> None:
@@ -263,7 +263,7 @@ def test_deleted_records_are_clipped_within_a_segment() -> None:
 def test_local_segments_are_preferred() -> None:
     walk = walk_of(CLEAN, "overlap", 0)
     assert [piece.source for piece in walk.pieces] == [None]
-    assert {left.reason for left in walk.excluded} == {RedundancyReason.LOCAL}
+    assert {left.reason for left in walk.excluded} == {SkipReason.LOCAL}
     assert len(walk.excluded) >= 3
 
 

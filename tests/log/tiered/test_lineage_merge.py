@@ -14,7 +14,7 @@ from kafkalog_spark.log.tiered.lineage_merge import (
     LineageMerge,
     LogPiece,
     OffsetSpan,
-    RedundancyReason,
+    SkipReason,
     latest_topic_id,
     merge_lineage,
 )
@@ -25,7 +25,7 @@ from tests.log.tiered.made_segments import PARTITION, epochs, segment
 LINEAGE = epochs({0: 0})
 
 
-def reasons(walk: LineageMerge) -> dict[RemoteSegment, ExclusionReason | RedundancyReason]:
+def reasons(walk: LineageMerge) -> dict[RemoteSegment, ExclusionReason | SkipReason]:
     return {left.segment: left.reason for left in walk.excluded}
 
 
@@ -41,7 +41,7 @@ def test_larger_upload_replaces_a_smaller_one() -> None:
     small, large = segment(0, 100, time=2), segment(0, 200, time=1)
     walk = merge_lineage([small, large], LINEAGE)
     assert walk.pieces == (LogPiece(large, 0, 201),)
-    assert reasons(walk) == {small: RedundancyReason.COVERED}
+    assert reasons(walk) == {small: SkipReason.COVERED}
 
 
 def test_overlapping_uploads_are_clipped() -> None:
@@ -49,7 +49,7 @@ def test_overlapping_uploads_are_clipped() -> None:
     first, second, third = segment(10, 90, {0: 10}), segment(5, 100, {0: 5}), segment(101, 200, {0: 101})
     walk = merge_lineage([first, second, third], LINEAGE)
     assert walk.pieces == (LogPiece(second, 5, 101), LogPiece(third, 101, 201))
-    assert reasons(walk) == {first: RedundancyReason.COVERED}
+    assert reasons(walk) == {first: SkipReason.COVERED}
 
 
 def test_interleaved_uploads_are_each_read_once() -> None:
@@ -62,14 +62,14 @@ def test_newest_of_equal_uploads_is_read() -> None:
     for given_order in ([old, new], [new, old]):
         walk = merge_lineage(given_order, LINEAGE)
         assert walk.pieces == (LogPiece(new, 0, 101),)
-        assert reasons(walk) == {old: RedundancyReason.COVERED}
+        assert reasons(walk) == {old: SkipReason.COVERED}
 
 
 def test_local_log_is_preferred() -> None:
     a, b, c = segment(0, 99), segment(100, 199, {0: 100}), segment(200, 299, {0: 200})
     walk = merge_lineage([a, b, c], LINEAGE, local=[OffsetSpan(150, 300), OffsetSpan(300, 350)], log_end=350)
     assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(b, 100, 150), LogPiece(None, 150, 350))
-    assert reasons(walk) == {c: RedundancyReason.LOCAL}
+    assert reasons(walk) == {c: SkipReason.LOCAL}
 
 
 def test_local_only_remote_only_and_empty_logs_are_walked() -> None:
@@ -97,7 +97,7 @@ def test_log_start_offset_clips_segments() -> None:
     a, b = segment(0, 99), segment(100, 199, {0: 100})
     walk = merge_lineage([a, b], LINEAGE, log_start=130, local=[OffsetSpan(120, 140)])
     assert walk.pieces == (LogPiece(None, 130, 140), LogPiece(b, 140, 200))
-    assert reasons(walk) == {a: RedundancyReason.BELOW_LOG_START}
+    assert reasons(walk) == {a: SkipReason.BELOW_LOG_START}
     assert merge_lineage([a, b], LINEAGE, log_start=50).pieces[0] == LogPiece(a, 50, 100)
     assert merge_lineage([a, b], LINEAGE, log_start=100).pieces == (LogPiece(b, 100, 200),)
 
@@ -135,7 +135,7 @@ def test_recreated_topic_has_no_segment_of_the_old_one() -> None:
     assert latest_topic_id([]) is None
     walk = merge_lineage([old, new], LINEAGE, topic_id=PARTITION.topic_id)
     assert walk.pieces == (LogPiece(new, 0, 100),)
-    assert reasons(walk) == {old: RedundancyReason.OTHER_TOPIC_ID}
+    assert reasons(walk) == {old: SkipReason.OTHER_TOPIC_ID}
 
 
 def check(walk: LineageMerge, valid: list[RemoteSegment], local: list[OffsetSpan], floor: int, log_start: int) -> None:

@@ -76,7 +76,7 @@ def as_bytes(value: Any) -> bytes:
 
 def test_manifest_of_an_encrypted_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(ENCRYPTED))
-    assert (manifest.compressed, manifest.is_plain) == (False, False)
+    assert (manifest.is_compressed, manifest.is_plain) == (False, False)
     assert manifest.encryption is not None
     assert (manifest.encryption.key_id, manifest.encryption.wrapped_key) == ("static-key-id", b"\0\0\0")
     assert manifest.encryption.aad == bytes([10, 11, 12, 13])
@@ -99,7 +99,7 @@ def test_manifest_of_an_encrypted_segment_is_parsed() -> None:
 
 def test_manifest_of_a_compressed_segment_is_parsed() -> None:
     manifest = parse_manifest(as_bytes(COMPRESSED))
-    assert (manifest.compressed, manifest.is_plain, manifest.encryption) == (True, False, None)
+    assert (manifest.is_compressed, manifest.is_plain, manifest.encryption) == (True, False, None)
     assert manifest.chunks.sizes.tolist() == [10, 20, 30]
     assert manifest.indexes is not None
     assert RemoteFile.TRANSACTION_INDEX not in manifest.indexes

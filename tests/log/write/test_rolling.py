@@ -12,7 +12,7 @@ from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.log_writer import LogWriter
 
 EMPTY: dict[str, Any] = {
-    "size": 0, "base_offset": 100, "first_timestamp": None, "age_ms": 4000, "indexes_full": False,
+    "size": 0, "base_offset": 100, "first_timestamp": None, "age_ms": 4000, "are_indexes_full": False,
     "segment_bytes": 1000, "segment_ms": 10_000,
 }  # fmt: skip
 BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
@@ -32,7 +32,7 @@ BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
         (BEGUN | {"first_timestamp": -1, "age_ms": 10_000}, {}, False),
         (BEGUN | {"first_timestamp": -1, "age_ms": 10_001}, {}, True),  # no timestamps: the clock since it was made
         (EMPTY | {"age_ms": 99_999_999}, {}, False),  # an empty segment does not age
-        (BEGUN | {"indexes_full": True}, {}, True),
+        (BEGUN | {"are_indexes_full": True}, {}, True),
         (BEGUN, {"last_offset": 100 + 2**31 - 1}, False),
         (BEGUN, {"last_offset": 100 + 2**31}, True),
         (EMPTY, {"last_offset": 100 + 2**31}, True),

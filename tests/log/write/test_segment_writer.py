@@ -125,9 +125,9 @@ def test_largest_timestamp_gets_its_entry_when_the_segment_is_closed(tmp_path: P
 def test_last_time_entry_is_written_even_into_a_full_index(tmp_path: Path) -> None:
     with SegmentWriter.create(tmp_path, 0, index_interval_bytes=0, max_index_size=24) as writer:
         writer.append(batch(0, timestamp=1))
-        assert not writer.indexes_full
+        assert not writer.are_indexes_full
         writer.append(batch(1, timestamp=2))
-        assert writer.indexes_full  # one of two slots is kept
+        assert writer.are_indexes_full  # one of two slots is kept
         writer.max_timestamp, writer.offset_of_max_timestamp = 3, 1
     assert time_entries(tmp_path) == [(2, 1), (3, 1)]
 

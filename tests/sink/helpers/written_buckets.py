@@ -124,7 +124,7 @@ class Place:
 def check_copy(log_dir: Path) -> None:
     """kafkalog-check --records finds nothing wrong; the copy is removed."""
     found: list[str] = []
-    result = check_log_dirs([str(log_dir)], records=True, on_finding=lambda finding: found.append(str(finding)))
+    result = check_log_dirs([str(log_dir)], decode_records=True, on_finding=lambda finding: found.append(str(finding)))
     assert result.findings.errors == 0, found
     shutil.rmtree(log_dir)
 

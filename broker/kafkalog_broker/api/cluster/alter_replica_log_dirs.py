@@ -26,12 +26,13 @@ _MAX_DIRECTORY_NAME = 255 - len(".") - 32 - len("-future")
 
 @api(34, 1, 2)
 async def alter_replica_log_dirs(request: Request, broker: Broker) -> Any:
-    """As in Kafka, the last of several directories for one partition counts."""
+    """Handle AlterReplicaLogDirs. As in Kafka, the last of several directories for one partition counts."""
     paths: dict[str, dict[int, str]] = {}
     for directory in request.entity.dirs:
         for topic in directory.topics:
             paths.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
-    time_slice, results = TimeSlice(), []
+    time_slice = TimeSlice()
+    results = []
     for name, path_by_index in paths.items():
         partitions = [
             {"partition_index": index, "error_code": _move_error(broker, name, index, path)}

@@ -25,7 +25,8 @@ async def elect_leaders(request: Request, broker: Broker) -> Any:
         return respond(request, error_code=code, replica_election_results=results)
 
     def result(topic: Any, index: int) -> dict[str, Any]:
-        name, partition_code = topic.topic, ErrorCode.unknown_topic_or_partition
+        name = topic.topic
+        partition_code = ErrorCode.unknown_topic_or_partition
         if not is_valid:
             partition_code, message = ErrorCode.invalid_request, f"Unknown election type {election_type}"
         elif (existing_topic := broker.topics.get(name)) is None:

@@ -108,7 +108,8 @@ async def _denied_keys(request: Request) -> set[str]:
 async def _response(request: Request, denied: Set[str], message: str | None = None, **fields: Any) -> Any:
     """Return a response with the same `fields` and message for all keys except the denied ones."""
     result = {**_NO_NODE, **fields}
-    denial, denial_message = {}, ""
+    denial = {}
+    denial_message = ""
     if denied:
         coordinator = _coordinator(request)
         assert coordinator is not None

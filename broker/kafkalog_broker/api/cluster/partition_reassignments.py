@@ -20,8 +20,11 @@ from kafkalog_broker.protocol.responses import respond
 @api(45, 0, 1)
 async def alter_partition_reassignments(request: Request, broker: Broker) -> Any:
     def result(topic: Any, partition: Any) -> dict[str, Any]:
-        name, index, node_ids = topic.name, partition.partition_index, partition.replicas
-        existing_topic, code = broker.topics.get(name), ErrorCode.unknown_topic_or_partition
+        name = topic.name
+        index = partition.partition_index
+        node_ids = partition.replicas
+        existing_topic = broker.topics.get(name)
+        code = ErrorCode.unknown_topic_or_partition
         if existing_topic is None:
             raise BrokerError(code, f"Unable to find a topic named {name}.")
         if not 0 <= index < existing_topic.partitions:

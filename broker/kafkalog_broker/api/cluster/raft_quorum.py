@@ -37,7 +37,8 @@ async def describe_quorum(request: Request, broker: Broker) -> Any:
     if partitions != [(CLUSTER_METADATA_TOPIC, [0])]:
         error = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": UNKNOWN_TOPIC_OR_PARTITION}
         return await respond_by_partition(request, lambda topic, partition: error, error_message="")
-    now_ms, end_offset = broker.clock.now_ms(), broker.topics.generation
+    now_ms = broker.clock.now_ms()
+    end_offset = broker.topics.generation
     voter = {
         "replica_id": broker.node_id, "log_end_offset": end_offset, "last_fetch_timestamp": now_ms,
         "last_caught_up_timestamp": now_ms,

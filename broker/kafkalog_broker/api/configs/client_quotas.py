@@ -28,7 +28,8 @@ _MAX_COMPONENTS = 100
 
 @api(48, 0, 1)
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     quotas = dict(broker.quotas.quotas)  # a copy, because quotas may be altered between two time slices
     components = [
         FilterComponent(component.entity_type, component.match_type, component.match) for component in body.components
@@ -47,13 +48,14 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
 
 @on_error(48)
 def describe_client_quotas_error(request: Request, code: ErrorCode) -> Any:
-    """As in Kafka, a denial has no message, and other errors have the name of the code."""
+    """Return the error response. As in Kafka, a denial has no message; other errors have the name of the code."""
     return respond(request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None)
 
 
 @api(49, 0, 1)
 async def alter_client_quotas(request: Request, broker: Broker) -> Any:
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     results: list[dict[str, Any]] = []
     changed: dict[Entity, dict[str, float]] = {}
     async with broker.alteration_lock:

@@ -59,18 +59,19 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
         keys = frozenset(resource.configuration_keys or ())
         resources[resource.resource_type, resource.resource_name, keys] = None
     encoder = _ConfigEncoder(request, broker)
-    results, size = [], 0
+    results = []
+    size = 0
     async for number, name, keys in time_slice.spread(resources):
         code, message, configs = ErrorCode.none, "", encoder.no_properties
         try:
             if size > MAX_RESPONSE_BYTES:
                 message = f"The response exceeds {MAX_RESPONSE_BYTES} bytes: describe fewer resources in a request."
                 raise BrokerError(ErrorCode.policy_violation, message)
-            kind = known_resource_type(number)
-            if kind is None:
+            resource_type = known_resource_type(number)
+            if resource_type is None:
                 raise BrokerError(ErrorCode.invalid_request, _UNKNOWN_RESOURCE_TYPE)
-            authorize_config(request, Operation.DESCRIBE_CONFIGS, kind, name)
-            configs = encoder.properties(kind, name, keys)
+            authorize_config(request, Operation.DESCRIBE_CONFIGS, resource_type, name)
+            configs = encoder.properties(resource_type, name, keys)
             size += len(configs)
         except BrokerError as error:
             code, message = error.code, error.what.strip()
@@ -101,25 +102,25 @@ class _ConfigEncoder:
         self._encoded_for_all_requests: dict[Any, bytes] = encoded
         self.no_properties = self._write_array(())
 
-    def properties(self, kind: ConfigResourceType, name: str, keys: Keys) -> bytes:
+    def properties(self, resource_type: ConfigResourceType, name: str, keys: Keys) -> bytes:
         """Return the encoded array of properties. Raises BrokerError if the resource does not exist."""
-        topic = self._broker.topics.get(name) if kind is ConfigResourceType.TOPIC else None
-        is_broker = kind is ConfigResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
+        topic = self._broker.topics.get(name) if resource_type is ConfigResourceType.TOPIC else None
+        is_broker = resource_type is ConfigResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
         if topic is None and not is_broker:
-            return self._encode(kind, name, keys, entries_key=(kind, name))
+            return self._encode(resource_type, name, keys, entries_key=(resource_type, name))
         overrides: Mapping[str, str] = {} if topic is None else topic.configs
         configuration = name if is_broker else tuple(overrides.items())
-        key = (kind, configuration, keys, self._version, self._with_synonyms, self._with_documentation)
+        key = (resource_type, configuration, keys, self._version, self._with_synonyms, self._with_documentation)
         encoded = self._encoded if keys or overrides else self._encoded_for_all_requests
         configs = encoded.get(key)
         if configs is None:
-            configs = encoded[key] = self._encode(kind, name, keys, entries_key=(kind, configuration))
+            configs = encoded[key] = self._encode(resource_type, name, keys, entries_key=(resource_type, configuration))
         return configs
 
-    def _encode(self, kind: ConfigResourceType, name: str, keys: Keys, entries_key: Hashable) -> bytes:
+    def _encode(self, resource_type: ConfigResourceType, name: str, keys: Keys, entries_key: Hashable) -> bytes:
         entries = self._entries.get(entries_key)
         if entries is None:
-            entries = self._entries[entries_key] = resource_entries(self._broker, kind, name)
+            entries = self._entries[entries_key] = resource_entries(self._broker, resource_type, name)
         omitted: dict[str, Any] = {} if self._with_synonyms else {"synonyms": ()}
         if not self._with_documentation:
             omitted["documentation"] = None

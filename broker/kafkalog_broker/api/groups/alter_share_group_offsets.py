@@ -13,7 +13,7 @@ from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_state import SharePartitionKey
-from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
+from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION_MESSAGE
 
 
 @api(91, 0, 0)
@@ -37,7 +37,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         errors = await alter_start_offsets(broker, body.group_id, start_offsets, TimeSlice())
     except BrokerError as error:
         return error_response(request, error.code, error.what)
-    unknown_partition = BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
+    unknown_partition = BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION_MESSAGE)
     topics = []
     for topic in body.topics:
         existing_topic = broker.topics.get(topic.topic_name)

@@ -73,7 +73,7 @@ async def join_group(request: Request, broker: Broker) -> Any:
 
 @on_error(11)
 def join_group_error(request: Request, code: ErrorCode) -> Any:
-    """As in Kafka, the response to a denied request does not have the member ID."""
+    """Return the error response. As in Kafka, it lacks the member ID if the request was denied."""
     member_id = "" if code is ErrorCode.group_authorization_failed else request.entity.member_id
     return _join_response(request, JoinResponse(code, member_id))
 

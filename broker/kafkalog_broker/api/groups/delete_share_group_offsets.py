@@ -13,12 +13,15 @@ from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION
+from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION_MESSAGE
 
 
 @api(92, 0, 0)
 async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
-    """Results are in Kafka's order: denied topics, deleted ones, those without state, unknown ones, failed ones."""
+    """Delete the offsets of topics.
+
+    Results are in Kafka's order: denied topics, deleted ones, those without state, unknown ones, failed ones.
+    """
     body = request.entity
     if not body.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
@@ -29,7 +32,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         if not request.may(Operation.READ, ResourceType.TOPIC, name):
             denied.append(_topic_result(name, None, *DENIALS[ResourceType.TOPIC]))
         elif existing_topic is None:
-            unknown.append(_topic_result(name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION))
+            unknown.append(_topic_result(name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION_MESSAGE))
         else:
             names[existing_topic.id] = name
     try:

@@ -37,7 +37,8 @@ def _describe(request: Request, broker: Broker, group_id: str) -> dict[str, Any]
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:
-            fields, message = {"group_state": ClassicGroupState.DEAD.value}, error.what
+            fields = {"group_state": ClassicGroupState.DEAD.value}
+            message = error.what
             if request.version < _FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
                 code, message = ErrorCode.none, None
     if request.entity.include_authorized_operations and code is ErrorCode.none:

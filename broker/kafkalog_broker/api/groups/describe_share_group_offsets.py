@@ -32,7 +32,8 @@ class _SharedPartitions(NamedTuple):
 
 @api(90, 0, 1)
 async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
-    groups, time_slice = [], TimeSlice()
+    groups = []
+    time_slice = TimeSlice()
     for group in request.entity.groups:
         code, message, topics = ErrorCode.none, None, []
         try:

@@ -56,7 +56,8 @@ async def describe_groups(
         hidden_topics_message: Error message for a group with a topic that the sender may not describe.
     """
     codes = {group_id: request.authorization_error(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
-    time_slice, remaining = TimeSlice(), _LONG_RESPONSE
+    time_slice = TimeSlice()
+    remaining = _LONG_RESPONSE
     group_struct = struct_of(response_class(request.api_key, request.version), "groups")
     member_struct = struct_of(group_struct, "members")
 

@@ -23,7 +23,8 @@ PARTITIONS_PER_STEP = 200
 
 @api(47, 0, 0)
 async def offset_delete(request: Request, broker: Broker) -> Any:
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     codes: dict[tuple[str, int], ErrorCode] = {}  # of existing partitions, each once
     denied: dict[str, ErrorCode] = {}
     for topic in body.topics:

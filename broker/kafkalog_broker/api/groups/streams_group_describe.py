@@ -22,7 +22,8 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
 
 
 def _describe(group: StreamsGroup) -> GroupDescription:
-    configured, topology = group.configured, None
+    configured = group.configured
+    topology = None
     if configured is not None and configured.problem is None:  # all internal topics exist
         subtopologies = [(name, subtopology.subtopology) for name, subtopology in configured.subtopologies.items()]
     else:

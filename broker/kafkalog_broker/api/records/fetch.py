@@ -108,7 +108,8 @@ def _fetch_request(request: Request, broker: Broker) -> FetchRequest:
 def _session_request(request: Request) -> SessionRequest | None:
     if request.version < _FIRST_SESSION_VERSION:
         return None
-    entity, by_id = request.entity, request.version >= _FIRST_TOPIC_ID_VERSION
+    entity = request.entity
+    by_id = request.version >= _FIRST_TOPIC_ID_VERSION
     session_id, epoch = entity.session_id, entity.session_epoch
     if epoch == FINAL_EPOCH and session_id == NO_SESSION:
         return None
@@ -137,9 +138,11 @@ def _partitions(
         name = (topic.topic_id or ZERO_ID) if by_id else topic.topic
         if not has_session:
             try:
-                count, code = _count_partitions(name, request, broker), _UNKNOWN_PARTITION
+                count = _count_partitions(name, request, broker)
+                code = _UNKNOWN_PARTITION
             except BrokerError as error:
-                count, code = 0, error.code
+                count = 0
+                code = error.code
         for partition in topic.partitions:
             index = partition.partition
             if has_session or 0 <= index < count:

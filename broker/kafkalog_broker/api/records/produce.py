@@ -255,8 +255,8 @@ def _error_response(
         return PartitionProduceResponse(
             index, error.code, record_errors=records, error_message=error.what, log_start_offset=-1
         )
-    what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as in Kafka
+    message = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as in Kafka
     code = error.code
     if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
         code = ErrorCode.not_leader_or_follower  # kafka_storage_error is unknown to these clients
-    return PartitionProduceResponse(index, code, error_message=what)
+    return PartitionProduceResponse(index, code, error_message=message)

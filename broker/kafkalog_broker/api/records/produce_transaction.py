@@ -17,7 +17,9 @@ class ProduceTransaction:
     __slots__ = ("_broker", "_operation", "_transactional_id")
 
     def __init__(self, broker: Broker, transactional_id: str, operation: SupportedOperation) -> None:
-        self._broker, self._transactional_id, self._operation = broker, transactional_id, operation
+        self._broker = broker
+        self._transactional_id = transactional_id
+        self._operation = operation
 
     def admits(self, log: Log, header: BatchHeader) -> bool:
         """Return True if the batch may be appended.

@@ -38,7 +38,8 @@ class AckOutcome(NamedTuple):
 
 @api(79, 1, 2)
 async def share_acknowledge(request: Request, broker: Broker) -> Any:
-    entity, time_slice = request.entity, TimeSlice()
+    entity = request.entity
+    time_slice = TimeSlice()
     epoch = entity.share_session_epoch
     check_ids(entity.group_id, entity.member_id)
     key = SessionKey(entity.group_id, entity.member_id)
@@ -130,7 +131,8 @@ def check_batches(
         BrokerError: INVALID_REQUEST if offsets overlap or types are invalid.
     """
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-    acknowledgements, previous_last = list[Acknowledgement](), -1
+    acknowledgements = list[Acknowledgement]()
+    previous_last = -1
     for number, batch in enumerate(batches, 1):
         if not number % BATCHES_A_STEP:
             yield

@@ -43,7 +43,8 @@ class _RequestedPartitions(NamedTuple):
 
 @api(78, 1, 2)
 async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
-    entity, time_slice = request.entity, TimeSlice()
+    entity = request.entity
+    time_slice = TimeSlice()
     check_ids(entity.group_id, entity.member_id)
     is_renewing = request.version >= FIRST_RENEWING_VERSION and entity.is_renew_ack
     if is_renewing:
@@ -57,7 +58,7 @@ async def share_fetch(request: Request, broker: Broker) -> ShareFetchResponse:
     if not is_renewing:
         fetched = await _fetch(request, broker, partitions)
     if session is not None:
-        fetched = _changed(session, fetched)
+        fetched = _changed_partitions(session, fetched)
     if entity.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(entity.group_id, entity.member_id))
     return _response(request, broker, fetched, outcomes)
@@ -75,8 +76,10 @@ def _check_renewing(entity: Any) -> None:
 
 def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _RequestedPartitions:
     """Open, continue or end the session (SharePartitionManager.newContext). Raises BrokerError."""
-    entity, sessions = request.entity, broker.share_partitions.sessions
-    key, epoch = SessionKey(entity.group_id, entity.member_id), entity.share_session_epoch
+    entity = request.entity
+    sessions = broker.share_partitions.sessions
+    key = SessionKey(entity.group_id, entity.member_id)
+    epoch = entity.share_session_epoch
     requested = [
         TopicIdPartition(topic.topic_id or NO_TOPIC, partition.partition_index)
         for topic in entity.topics
@@ -105,7 +108,8 @@ def _requested_partitions(request: Request, broker: Broker, has_acks: bool) -> _
 
 
 async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdPartition]) -> FetchedPartitions:
-    entity, refused = request.entity, FetchedPartitions()
+    entity = request.entity
+    refused = FetchedPartitions()
     keys: list[SharePartitionKey] = []
     for topic_id, index in partitions:
         key = SharePartitionKey(entity.group_id, topic_id, index)
@@ -124,11 +128,11 @@ async def _fetch(request: Request, broker: Broker, partitions: Sequence[TopicIdP
     )  # fmt: skip
     connection = request.connection
     fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote, request.connection.hold)
-    fetched = await fetch.run(connection.on_close, lambda: connection.closed)
+    fetched = await fetch.run(connection.on_close, lambda: connection.is_closed)
     return {**fetched, **refused}
 
 
-def _changed(session: ShareSession, fetched: FetchedPartitions) -> FetchedPartitions:
+def _changed_partitions(session: ShareSession, fetched: FetchedPartitions) -> FetchedPartitions:
     """Return the partitions that a response to a session's later request includes.
 
     These have records or an error, or had an error in the previous response.

@@ -33,7 +33,8 @@ _logger = logging.getLogger(__name__)
 @api(_DESCRIBE_ACLS, 1, 3)
 async def describe_acls(request: Request, broker: Broker) -> Any:
     _reject_zero_codes(request)
-    acl_filter, time_slice = filter_of(request.entity), TimeSlice()
+    acl_filter = filter_of(request.entity)
+    time_slice = TimeSlice()
     matches: dict[Pattern, list[dict[str, Any]]] = {}
     async for acl in time_slice.spread(list(_authorizer(broker).acls)):
         if acl_filter.matches(acl):
@@ -53,7 +54,8 @@ async def create_acls(request: Request, broker: Broker) -> Any:
             ErrorCode.policy_violation, f"more than {_MAX_CREATIONS} ACLs in one request: send them in several"
         )
     _reject_zero_codes(request)
-    acls, time_slice = _authorizer(broker).acls, TimeSlice()
+    acls = _authorizer(broker).acls
+    time_slice = TimeSlice()
     results: list[dict[str, Any]] = []
     valid: list[Acl] = []
     for creation in creations:
@@ -77,7 +79,8 @@ async def create_acls(request: Request, broker: Broker) -> Any:
 @api(_DELETE_ACLS, 1, 3)
 async def delete_acls(request: Request, broker: Broker) -> Any:
     _reject_zero_codes(request)
-    acls, time_slice = _authorizer(broker).acls, TimeSlice()
+    acls = _authorizer(broker).acls
+    time_slice = TimeSlice()
     results: list[dict[str, Any]] = []
     deleted: dict[Acl, None] = {}
     async with broker.alteration_lock:

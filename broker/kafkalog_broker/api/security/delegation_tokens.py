@@ -27,11 +27,13 @@ _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 
 @api(38, 1, 3)
 def create_delegation_token(request: Request, broker: Broker) -> Any:
-    body, principal = request.entity, request.connection.principal
+    body = request.entity
+    principal = request.connection.principal
     requester_type, _, requester_name = principal.partition(":")
     owner_type, owner_name = requester_type, requester_name
     if body.owner_principal_name:
-        owner_type, owner_name = body.owner_principal_type or "", body.owner_principal_name
+        owner_type = body.owner_principal_type or ""
+        owner_name = body.owner_principal_name
     code = _error_code(request, broker)
     if code is ErrorCode.delegation_token_auth_disabled:
         owner = f"{owner_type}:{owner_name}"

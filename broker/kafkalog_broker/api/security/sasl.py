@@ -23,7 +23,8 @@ from kafkalog_broker.security.sasl_mechanism import SaslFailed
 @api(17, 0, 1)
 def sasl_handshake(request: Request, broker: Broker) -> Any:
     exchange = request.connection.sasl
-    # No exchange: the listener has no SASL, or the client has authenticated already. A second handshake is refused too.
+    # exchange is None: the listener has no SASL, or the client has authenticated already. failure: the gate has refused
+    # the request, for example a second handshake.
     if exchange is None or exchange.failure is not None:
         return respond(request, error_code=ErrorCode.illegal_sasl_state)
     is_enabled = exchange.handshake(request.entity.mechanism)

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @api(50, 0, 0)
 async def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
-    """Results and messages match Kafka's `ScramImage.describe`."""
+    """Handle DescribeUserScramCredentials. Results and messages match Kafka's `ScramImage.describe`."""
     users = broker.scram_users.users
     names = [user.name for user in request.entity.users or ()]
     occurrences = Counter(names or chain.from_iterable(users.values()))
@@ -54,7 +54,7 @@ async def describe_user_scram_credentials(request: Request, broker: Broker) -> A
 
 @on_error(50)
 def describe_user_scram_credentials_error(request: Request, code: ErrorCode) -> Any:
-    """As in Kafka, there is a result for each requested user, but without its name."""
+    """Return the error response. As in Kafka, it has a result for each requested user, but without the name."""
     return respond(request, error_code=code, results=[{"error_code": code}] * len(request.entity.users or ()))
 
 

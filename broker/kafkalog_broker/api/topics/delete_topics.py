@@ -76,7 +76,8 @@ def _resolve(
     refused_with_id: set[str | None] = set()  # names of refused entries with an ID
     for topic in topics:
         yield
-        key, message = (topic.name, topic.topic_id), None
+        key = (topic.name, topic.topic_id)
+        message = None
         if topic.name is None and topic.topic_id is None:
             message = "Neither topic name nor id were specified."
         elif topic.name is not None and topic.topic_id is not None:

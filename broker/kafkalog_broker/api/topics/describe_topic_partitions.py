@@ -33,7 +33,8 @@ class _Cursor(NamedTuple):
 
 @api(75, 0, 0)
 async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     names = _remaining_names(request, broker)
     denied: list[TopicMetadata] = []
     if request.access is not None:
@@ -55,7 +56,8 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
             next_cursor = _Cursor(name, 0)
             break
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        topic, operations = broker.topics.get(name), request.operations(ResourceType.TOPIC, name)
+        topic = broker.topics.get(name)
+        operations = request.operations(ResourceType.TOPIC, name)
         if topic is None:
             page.append(absent_topic(missing_topic_error(name), name, operations=operations))
             continue

@@ -60,7 +60,8 @@ class _RequestedTopics(NamedTuple):
 
 @api(3, 0, 13)
 async def metadata(request: Request, broker: Broker) -> MetadataResponse:
-    body, time_slice = request.entity, TimeSlice()
+    body = request.entity
+    time_slice = TimeSlice()
     if body.topics is None or (request.version == 0 and not body.topics):
         topics = await _all_topics(request, broker, time_slice)
     else:

@@ -39,7 +39,7 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
     if request.version < _FIRST_VERSION_BETWEEN_BROKERS:
         producer = ProducerIdAndEpoch(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         add = partial(_add, broker, body.v3_and_below_transactional_id, producer, CLASSIC)
-        codes = _codes(request, broker, body.v3_and_below_topics, add)
+        codes = _perform(request, broker, body.v3_and_below_topics, add)
         return await respond_by_partition(request, partial(_result, request, codes))
     topic_struct = response_structs(request).AddPartitionsToTxnTopicResult
     results = []
@@ -49,13 +49,13 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
         operation: Operation = partial(_add, broker, transactional_id, producer, EPOCH_BUMP)
         if transaction.verify_only:
             operation = partial(broker.transactions.verify_partitions, transactional_id, producer)
-        codes = _codes(request, broker, transaction.topics, operation)
+        codes = _perform(request, broker, transaction.topics, operation)
         topics = await topic_results(topic_struct, transaction.topics, partial(_result, request, codes))
         results.append({"transactional_id": transactional_id, "topic_results": topics})
     return respond(request, results_by_transaction=results)
 
 
-def _codes(request: Request, broker: Broker, topics: Sequence[Any], operation: Operation) -> Codes:
+def _perform(request: Request, broker: Broker, topics: Sequence[Any], operation: Operation) -> Codes:
     """Perform `operation` on the partitions of a transaction if all exist and may be written to.
 
     Clients may not add partitions of internal topics, whatever rights they have.
@@ -66,7 +66,8 @@ def _codes(request: Request, broker: Broker, topics: Sequence[Any], operation: O
     from_client = request.version < _FIRST_VERSION_BETWEEN_BROKERS
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
-        existing_topic, error = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
+        existing_topic = broker.topics.get(topic.name)
+        error = ErrorCode.unknown_topic_or_partition
         if from_client and (is_internal(topic.name) or request.authorization_error(topic.name)):
             existing_topic, error = None, ErrorCode.topic_authorization_failed
         for index in topic.partitions:

@@ -27,8 +27,10 @@ refused with POLICY_VIOLATION. The client must ask for fewer partitions."""
 
 @api(61, 0, 0)
 async def describe_producers(request: Request, broker: Broker) -> Any:
-    time_slice, producer_struct = TimeSlice(), response_structs(request).ProducerState
-    topics, described = [], 0
+    time_slice = TimeSlice()
+    producer_struct = response_structs(request).ProducerState
+    topics = []
+    described = 0
     for name, indexes in distinct_partitions(request.entity.topics).items():
         partitions = []
         async for index in time_slice.spread(indexes):

@@ -17,7 +17,8 @@ from kafkalog_broker.transactions.transaction_metadata import TransactionMetadat
 
 @api(65, 0, 0)
 async def describe_transactions(request: Request, broker: Broker) -> Any:
-    states, state_struct = [], response_structs(request).TransactionState
+    states = []
+    state_struct = response_structs(request).TransactionState
     async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
         fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:

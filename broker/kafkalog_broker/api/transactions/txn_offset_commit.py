@@ -1,4 +1,4 @@
-"""28 TxnOffsetCommit, versions 0 to 5: offsets of a group that count when the transaction commits.
+"""28 TxnOffsetCommit, versions 0 to 5: commits a group's offsets as part of a transaction.
 
 v2  leader epoch (KIP-320)
 v3  member ID, generation and group.instance.id: a consumer that has lost its partitions is refused (KIP-447)
@@ -68,15 +68,16 @@ async def _commit(request: Request, broker: Broker, requested: RequestedCommit) 
 def _verify_transaction(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> bool:
     """Check, as for Produce, that the transaction includes the group's partition of __consumer_offsets.
 
-    The check is skipped if the transaction is already open in that partition. Raises BrokerError.
+    The check is skipped if the transaction is already open in that partition, or if
+    transaction.partition.verification.enable is false. Raises BrokerError.
 
     Returns:
         False if the coordinator's record must be flushed first. Verify again then.
     """
     body = request.entity
-    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(body.group_id))
     if not broker.config.transaction_partition_verification_enable:
         return True
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(body.group_id))
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return True
     operation = SupportedOperation.of(request.version, TXN_OFFSET_COMMIT_GENERIC_ERROR_VERSION)

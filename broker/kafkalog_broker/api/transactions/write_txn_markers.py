@@ -57,7 +57,8 @@ async def _write(broker: Broker, partition: TopicPartition, marker: Any) -> Erro
 
 async def _response(request: Request, write: WritePartition) -> Any:
     """Return a result for each marker and partition. A partition that a marker names twice has one, as in Kafka."""
-    time_slice, markers = TimeSlice(), []
+    time_slice = TimeSlice()
+    markers = []
     for marker in request.entity.markers:
         topics = []
         for name, indexes in distinct_partitions(marker.topics).items():

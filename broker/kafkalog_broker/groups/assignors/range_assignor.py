@@ -49,5 +49,6 @@ class _RangesOfTopic:
         if self.larger_ranges > 0:
             size += 1
             self.larger_ranges -= 1
-        start, self.start = self.start, min(self.start + size, self.partitions)
+        start = self.start
+        self.start = min(self.start + size, self.partitions)
         return range(start, self.start)

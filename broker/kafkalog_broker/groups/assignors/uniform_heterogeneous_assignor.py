@@ -76,7 +76,8 @@ class Balancer:
     def exclude_most_loaded(self) -> None:
         """Exclude the member that `most_loaded` returned last, because it has no partition of the topic."""
         self._high_end -= 1
-        excluded, last = self._next_high + 1, self._high_end
+        excluded = self._next_high + 1
+        last = self._high_end
         self._members[excluded], self._members[last] = self._members[last], self._members[excluded]
 
     @property

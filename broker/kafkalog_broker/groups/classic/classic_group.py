@@ -124,10 +124,11 @@ class ClassicGroup:
         protocol = self.protocol_type or "", self.generation, self.protocol
         return group_key(self.group_id), group_value((*protocol, self.leader, self.state_timestamp_ms, members))
 
-    def become(self, state: ClassicGroupState) -> None:
+    def transition_to(self, state: ClassicGroupState) -> None:
         """Change the state, and set its timestamp."""
         assert self.state in PREVIOUS_STATES[state], f"group {self.group_id!r}: {state.value} after {self.state.value}"
-        self.previous_state, self.state = self.state, state
+        self.previous_state = self.state
+        self.state = state
         self.state_timestamp_ms = self._now_ms()
 
     def add(self, member: ClassicGroupMember) -> None:
@@ -274,7 +275,7 @@ class ClassicGroup:
         """Begin the next generation with the remaining members, after the join phase."""
         self.generation += 1
         self.settle_protocol()
-        self.become(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY)
+        self.transition_to(ClassicGroupState.COMPLETING_REBALANCE if self.members else ClassicGroupState.EMPTY)
         self.pending_sync.clear()
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -286,10 +287,10 @@ class ClassicGroup:
             return None
         topics: set[str] = set()
         for member in self.members.values():
-            found = subscribed_topics(member.metadata(self.protocol))
-            if found is None:
+            member_topics = subscribed_topics(member.metadata(self.protocol))
+            if member_topics is None:
                 return None
-            topics |= found
+            topics |= member_topics
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -298,14 +299,16 @@ class ClassicGroup:
 
     def answer_join(self, member: ClassicGroupMember, answer: JoinResponse) -> None:
         """Answer the waiting JoinGroup request of a member, if there is one."""
-        waiting, member.awaiting_join = member.awaiting_join, None
+        waiting = member.awaiting_join
+        member.awaiting_join = None
         if waiting is not None:
             self.awaiting_join_count -= 1
             waiting(answer)
 
     def answer_sync(self, member: ClassicGroupMember, answer: SyncResponse) -> bool:
         """Answer the waiting SyncGroup request of a member. Return False if there is none."""
-        waiting, member.awaiting_sync = member.awaiting_sync, None
+        waiting = member.awaiting_sync
+        member.awaiting_sync = None
         if waiting is None:
             return False
         waiting(answer)

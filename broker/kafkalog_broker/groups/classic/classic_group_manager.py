@@ -227,9 +227,11 @@ class ClassicGroupManager:
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
         codes = [self._leave(group, member) for member in leaving]
-        left = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
-        if left and group.state is not ClassicGroupState.EMPTY:
-            self._rebalance_or_complete(group, f"members {left} have left")
+        left_member_ids = [
+            member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none
+        ]
+        if left_member_ids and group.state is not ClassicGroupState.EMPTY:
+            self._rebalance_or_complete(group, f"members {left_member_ids} have left")
         return codes
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:
@@ -257,7 +259,7 @@ class ClassicGroupManager:
         self._timer.cancel(("sync", group.group_id))
         for member_id in (*group.members, *group.pending_members):
             self._timer.cancel(("heartbeat", group.group_id, member_id))
-        group.become(ClassicGroupState.DEAD)
+        group.transition_to(ClassicGroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
     def forget(self, group: ClassicGroup, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
@@ -329,7 +331,7 @@ class ClassicGroupManager:
         if first:
             delay = self._config.group_initial_rebalance_delay_ms
             self._schedule_initial_join(group, delay, max(group.rebalance_timeout_ms - delay, 0))
-        group.become(ClassicGroupState.PREPARING_REBALANCE)
+        group.transition_to(ClassicGroupState.PREPARING_REBALANCE)
         _log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
         if first:
             return
@@ -425,7 +427,7 @@ class ClassicGroupManager:
             return
         for member in group.members.values():
             member.assignment = complete[member.member_id]
-        group.become(ClassicGroupState.STABLE)
+        group.transition_to(ClassicGroupState.STABLE)
         for member in group.members.values():
             answer = SyncResponse(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
             if group.answer_sync(member, answer):

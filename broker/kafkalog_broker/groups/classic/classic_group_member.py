@@ -32,7 +32,7 @@ class ClassicGroupMember:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a waiting request shows that the member is alive. A new member may have lost its connection."""
+        """True if a waiting request shows that the member is alive. A new member may have lost its connection."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property

@@ -50,7 +50,8 @@ def downgrade(
         for member_id, member in group.members.items()
     ])  # fmt: skip
     classic = ClassicGroup(group.group_id, groups.context.clock.now_ms)
-    classic.state, classic.generation = ClassicGroupState.STABLE, group.epoch
+    classic.state = ClassicGroupState.STABLE
+    classic.generation = group.epoch
     for member_id, member in group.members.items():
         if member_id not in leaving and member is not replaced:
             classic.add(_classic_member(member))

@@ -69,9 +69,9 @@ def _check_upgrade_allowed(group: ClassicGroup, config: BrokerConfig) -> None:
 
 
 def _upgrade_refused(group_id: str, reason: str) -> BrokerError:
-    what = f"Cannot upgrade classic group {group_id} to consumer group {reason}"
-    _log.info("%s", what)
-    return BrokerError(ErrorCode.group_id_not_found, what)
+    message = f"Cannot upgrade classic group {group_id} to consumer group {reason}"
+    _log.info("%s", message)
+    return BrokerError(ErrorCode.group_id_not_found, message)
 
 
 def _assigned_partitions(group_id: str, assignment: bytes, topics: TopicRegistry) -> Partitions:

@@ -50,7 +50,8 @@ def put_regex_change(
     Raises:
         BrokerError: invalid_regular_expression.
     """
-    old, new = member.regex, updated.regex
+    old = member.regex
+    new = updated.regex
     is_new = is_resolved = False
     if old != new:
         if old and group.subscribed_regexes[old] == 1:
@@ -94,7 +95,8 @@ def _resolve_in_background(
 ) -> None:
     if group_id not in groups.groups:
         return
-    topics, now_ms = groups.context.topics, groups.context.clock.now_ms()
+    topics = groups.context.topics
+    now_ms = groups.context.clock.now_ms()
     generation, created_generation, names = topics.generation, topics.created_generation, topics.topics
 
     def operation(matched: Mapping[str, Iterable[str]] | Exception) -> GroupResult[None] | None:
@@ -117,7 +119,8 @@ def _resolved(
     created_generation: int,
 ) -> GroupResult[None]:  # fmt: skip
     changes = GroupChanges(GroupType.CONSUMER, group.group_id)
-    present, has_other_topics = dict(group.regexes), False
+    present = dict(group.regexes)
+    has_other_topics = False
     for regex, new in resolved.items():
         if group.subscribed_regexes[regex]:
             before = present.get(regex)

@@ -46,11 +46,11 @@ def next_assignment(
         case MemberState.UNREVOKED_PARTITIONS if still_owns(member.pending_revocation, reported):
             return member
         case MemberState.UNKNOWN if reported is None or reported:
-            what = "tasks" if group_type is GroupType.STREAMS else "partitions"
+            owned_name = "tasks" if group_type is GroupType.STREAMS else "partitions"
             raise BrokerError(
                 ErrorCode.fenced_member_epoch,
                 f"The {group_type.value} group member is in a unknown state. The member must abandon all its "
-                f"{what} and rejoin.",
+                f"{owned_name} and rejoin.",
             )
     assigned: dict[Any, dict[int, int]] = {}
     revoked: dict[Any, dict[int, int]] = {}

@@ -30,7 +30,8 @@ class GroupChanges:
     """Records, in the order in which Kafka writes them, and functions to call after the commit."""
 
     def __init__(self, group_type: GroupType, group_id: str) -> None:
-        self.group_type, self.group_id = group_type, group_id
+        self.group_type = group_type
+        self.group_id = group_id
         self.records: list[AnyRecord] = []
         self._on_commit: list[Callable[[], None]] = []
 

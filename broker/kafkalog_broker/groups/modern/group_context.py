@@ -60,7 +60,8 @@ class GroupContext:
 
     def metadata_hash(self, names: Iterable[str]) -> int:
         """Return the metadata hash of the topics with these names. Names of absent topics are ignored."""
-        topics, rack = self.topics.topics, self.config.broker_rack
+        topics = self.topics.topics
+        rack = self.config.broker_rack
         return group_hash((name, topic_hash(topics[name], rack)) for name in names if name in topics)
 
     def topic_ids(self, names: Iterable[str]) -> list[UUID]:

@@ -109,7 +109,7 @@ class ModernGroup(Generic[MemberT]):
     group_type: GroupType
 
     def __init__(self, group_id: str, new_member: type[MemberT], *indexes: MemberIndex[MemberT]) -> None:
-        """Create without members.
+        """Create a group without members.
 
         Args:
             new_member: Makes a member from its ID.

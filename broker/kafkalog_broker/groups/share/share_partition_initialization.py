@@ -41,8 +41,10 @@ def _uninitialized_partitions(
 
     Partitions whose initialization started in the last group.share.initialize.retry.interval.ms are not included.
     """
-    context, state = groups.context, group.partitions
-    now_ms, retry_ms = context.clock.now_ms(), context.config.group_share_initialize_retry_interval_ms
+    context = groups.context
+    state = group.partitions
+    now_ms = context.clock.now_ms()
+    retry_ms = context.config.group_share_initialize_retry_interval_ms
     recent = {
         topic_id: shared
         for topic_id, shared in state.initializing.items()

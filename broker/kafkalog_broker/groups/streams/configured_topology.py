@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.streams.internal_partition_counts import (
-    PartitionCount,
+    PartitionCountLookup,
     TopicsDoNotFit,
     internal_partition_counts,
     with_internal_counts,
@@ -53,8 +53,8 @@ class ConfiguredTopology:
         for key, partitions in reported.items():
             configured = self.subtopologies.get(key.subtopology_id)
             if configured is None:
-                what = f"Subtopology {key.subtopology_id} does not exist in the topology."
-                raise BrokerError(ErrorCode.invalid_request, what)
+                message = f"Subtopology {key.subtopology_id} does not exist in the topology."
+                raise BrokerError(ErrorCode.invalid_request, message)
             for partition in partitions:
                 if not 0 <= partition < configured.tasks:
                     raise BrokerError(
@@ -64,7 +64,7 @@ class ConfiguredTopology:
                     )
 
 
-def configure_topology(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
+def configure_topology(topology: Topology, partition_count: PartitionCountLookup) -> ConfiguredTopology:
     """Configure a topology.
 
     Raises:
@@ -96,7 +96,7 @@ def _summary(names: Collection[str]) -> str:
 
 
 def _configured_subtopology(
-    subtopology: Subtopology, counts: Mapping[str, int], partition_count: PartitionCount
+    subtopology: Subtopology, counts: Mapping[str, int], partition_count: PartitionCountLookup
 ) -> ConfiguredSubtopology:
     def with_counts(topics: Iterable[TopicInfo]) -> tuple[TopicInfo, ...]:
         return tuple(topic._replace(partitions=topic.partitions or counts[topic.name]) for topic in topics)
@@ -114,7 +114,7 @@ def _configured_subtopology(
 
 
 def _missing_topics(
-    subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
+    subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCountLookup
 ) -> dict[str, TopicInfo]:
     """Return absent internal topics by name. Raises TopicsDoNotFit if an existing one has another partition count."""
     missing = {}

@@ -1,8 +1,8 @@
 """Partition counts of the internal topics of a topology (Kafka's RepartitionTopics, CopartitionedTopicsEnforcer and
 ChangelogTopics).
 
-A repartition topic has as many partitions as the largest source of the subtopology that writes it. The topics of a
-copartition group have equally many. A changelog has one partition for each task.
+A repartition topic has as many partitions as the largest source of the subtopology that writes it. All topics of a
+copartition group have the same number. A changelog has one partition for each task.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology, invalid_topology
 
-PartitionCount = Callable[[str], int | None]  # number of partitions of a topic, or None if it does not exist
+PartitionCountLookup = Callable[[str], int | None]  # number of partitions of a topic, or None if it does not exist
 
 
 class TopicsDoNotFit(Exception):
@@ -23,7 +23,7 @@ class TopicsDoNotFit(Exception):
         self.status = Status(code, detail)
 
 
-def internal_partition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
+def internal_partition_counts(topology: Topology, partition_count: PartitionCountLookup) -> dict[str, int]:
     """Return the partition counts of all internal topics, by name.
 
     Raises:
@@ -31,24 +31,24 @@ def internal_partition_counts(topology: Topology, partition_count: PartitionCoun
         BrokerError: streams_invalid_topology.
     """
     counts = _repartition_counts(topology, partition_count)
-    count = with_internal_counts(partition_count, counts)  # takes later changes of `counts` into account
+    count_of = with_internal_counts(partition_count, counts)  # takes later changes of `counts` into account
     repartition_topics = {
         topic.name: topic for subtopology in topology.subtopologies for topic in subtopology.repartition_source_topics
     }
-    fixed = {name: count(name) or 0 for name, topic in repartition_topics.items() if topic.partitions}
-    fixed_counts = set(fixed.values())  # copartition groups do not change them
+    # copartition groups do not change the counts that the topology fixes
+    fixed_counts = {count_of(name) or 0 for name, topic in repartition_topics.items() if topic.partitions}
     for subtopology in topology.subtopologies:
         for group in subtopology.copartitioned():
-            counts.update(_copartitioned_counts(group, repartition_topics, fixed_counts, count))
+            counts.update(_copartitioned_counts(group, repartition_topics, fixed_counts, count_of))
     for subtopology in topology.subtopologies:
-        source_counts = [count(name) or 0 for name in subtopology.sources]
+        source_counts = [count_of(name) or 0 for name in subtopology.sources]
         if not source_counts:
             raise invalid_topology(f"No source topics found for subtopology {subtopology.subtopology_id}")
         counts.update((topic.name, max(source_counts)) for topic in subtopology.state_changelog_topics)
     return counts
 
 
-def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
+def _repartition_counts(topology: Topology, partition_count: PartitionCountLookup) -> dict[str, int]:
     """Return the partition counts of repartition topics: fixed by the topology, or equal to the largest source."""
     counts = {
         topic.name: topic.partitions
@@ -102,23 +102,23 @@ def _repartition_counts(topology: Topology, partition_count: PartitionCount) -> 
 def _copartitioned_counts(
     names: Collection[str],
     repartition_topics: Mapping[str, TopicInfo],
-    fixed: Collection[int],
-    partition_count: PartitionCount,
+    fixed_counts: Collection[int],
+    partition_count: PartitionCountLookup,
 ) -> dict[str, int]:
     """Return the partition counts of the repartition topics of a copartition group.
 
     Args:
         repartition_topics: Repartition topics by name.
-        fixed: Partition counts that the topology fixes.
+        fixed_counts: Partition counts that the topology fixes.
     """
     counts = {name: partition_count(name) or 0 for name in names}
     repartition = {name: count for name, count in counts.items() if name in repartition_topics}
     others = {name: count for name, count in counts.items() if name not in repartition_topics}
     if others:
         common = _common_count(others.values(), others)
-    elif fixed:
+    elif fixed_counts:
         # Kafka compares the fixed repartition topics of the whole topology here, including those of other groups.
-        common = _common_count(fixed, repartition)
+        common = _common_count(fixed_counts, repartition)
     else:
         common = max(repartition.values(), default=0)
     for name in sorted(repartition):
@@ -142,11 +142,11 @@ def _common_count(counts: Collection[int], shown: Mapping[str, int]) -> int:
     return next(iter(counts))
 
 
-def with_internal_counts(partition_count: PartitionCount, counts: Mapping[str, int]) -> PartitionCount:
+def with_internal_counts(partition_count: PartitionCountLookup, counts: Mapping[str, int]) -> PartitionCountLookup:
     """Return a function that returns the partition count of an existing topic, or the one in `counts`."""
 
-    def count(name: str) -> int | None:
+    def count_of(name: str) -> int | None:
         existing = partition_count(name)
         return counts.get(name) if existing is None else existing
 
-    return count
+    return count_of

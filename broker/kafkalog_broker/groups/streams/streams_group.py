@@ -82,10 +82,10 @@ class StreamsGroup(ModernGroup[StreamsMember]):
 
         No member of its process may have the task in any role. An active task must have no owner at all.
         """
-        if key.role is TaskRole.ACTIVE and self._processes.of(key, partition):
+        if key.role is TaskRole.ACTIVE and self._processes.processes_of(key, partition):
             return False
         return all(
-            member.process_id not in self._processes.of(TasksKey(role, key.subtopology_id), partition)
+            member.process_id not in self._processes.processes_of(TasksKey(role, key.subtopology_id), partition)
             for role in TaskRole
         )
 
@@ -128,7 +128,7 @@ class _TaskProcesses:
     def __init__(self) -> None:
         self._processes: dict[TasksKey, dict[int, set[str]]] = {}
 
-    def of(self, key: TasksKey, partition: int) -> Collection[str]:
+    def processes_of(self, key: TasksKey, partition: int) -> Collection[str]:
         return self._processes.get(key, {}).get(partition, ())
 
     def add(self, member: StreamsMember) -> None:

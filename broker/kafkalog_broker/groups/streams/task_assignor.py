@@ -64,7 +64,8 @@ class _Assignment:
         self.previous_active: dict[Task, _Member] = {}  # previous owners of active tasks; empty without replicas
         self.previous_standby: dict[Task, list[_Member]] = {}  # previous owners of standby tasks
         for member_id in sorted(members):
-            process, tasks = processes[members[member_id].process_id], members[member_id].tasks
+            process = processes[members[member_id].process_id]
+            tasks = members[member_id].tasks
             member = self.members[member_id] = _Member(process)
             process.members.append(member)
             self.previous_tasks.append((member, tasks))
@@ -185,12 +186,15 @@ class _Assignment:
         if not members:
             return None
         first = best = members[0]
-        load, count = best.process.load, best.count
+        load = best.process.load
+        count = best.count
         for member in members[1:]:
             process = member.process
             is_excluded = exclude_assigned and task in process.assigned
             if process.load < load and not is_excluded and member.count < count:
-                best, load, count = member, process.load, member.count
+                best = member
+                load = process.load
+                count = member.count
         # Like Kafka, this checks the first member, even if another one is the best.
         return None if exclude_assigned and task in first.process.assigned else best
 
@@ -271,7 +275,8 @@ class _Quota:
     """Largest number of tasks of a member. When a member reaches it, it is computed again for the remaining members."""
 
     def __init__(self, tasks: int, members: int) -> None:
-        self._tasks, self._members = tasks, members
+        self._tasks = tasks
+        self._members = members
         self.tasks_per_member = -(-tasks // members)
 
     def record(self, count: int) -> None:

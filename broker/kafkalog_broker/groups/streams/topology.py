@@ -113,5 +113,5 @@ def build_topology(epoch: int, subtopologies: Iterable[Any]) -> Topology:
     return topology
 
 
-def invalid_topology(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.streams_invalid_topology, what)
+def invalid_topology(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.streams_invalid_topology, message)

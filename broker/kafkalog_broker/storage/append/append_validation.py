@@ -75,10 +75,11 @@ def validate_batch(
         producer_epoch, base_sequence, count,
     ) = layout.BATCH_HEADER.unpack_from(view)  # fmt: skip
     batch = bytearray(view[:size])
-    found = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
-    if found != crc:
+    actual_crc = crc32c(memoryview(batch)[layout.ATTRIBUTES_AT :])
+    if actual_crc != crc:
         raise BrokerError(
-            ErrorCode.corrupt_message, f"CRC-32C does not match: the header says {crc:#010x}, the bytes {found:#010x}"
+            ErrorCode.corrupt_message,
+            f"CRC-32C does not match: the header says {crc:#010x}, the bytes {actual_crc:#010x}",
         )
     if base_offset:
         raise _invalid(f"the base offset is {base_offset}, expected 0")
@@ -92,8 +93,8 @@ def validate_batch(
         raise _invalid(f"the batch of producer id {producer_id} has base sequence {base_sequence}, expected at least 0")
     codec = attributes & layout.ATTRIBUTE_CODEC
     if codec not in KAFKA_CODECS:
-        what = f"codec {codec} is unknown, expected {listed(KAFKA_CODECS)}"
-        raise BrokerError(ErrorCode.unsupported_compression_type, what)
+        message = f"codec {codec} is unknown, expected {listed(KAFKA_CODECS)}"
+        raise BrokerError(ErrorCode.unsupported_compression_type, message)
     try:
         records = memoryview(batch)[layout.RECORDS_AT :]
         if codec:
@@ -165,17 +166,17 @@ def _check_records(
     now_ms: int,
 ) -> None:
     """Raise InvalidRecords if a record breaks a rule of the topic. The records are walked again only in that case."""
-    append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
+    has_log_append_time = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
     bounds = timestamp_bounds(config, now_ms)
     is_outside = facts.smallest_timestamp < bounds.smallest or facts.largest_timestamp > bounds.largest
     is_outside = is_outside and facts.smallest_timestamp <= facts.largest_timestamp
-    if is_outside or append_time_set or (facts.null_keys and needs_keys(config)):
+    if is_outside or has_log_append_time or (facts.null_keys and needs_keys(config)):
         columns = record_columns(records, count, base_timestamp)
         check_records(
             columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.KEY_SIZE], config, bounds,
-            append_time_set=append_time_set,
+            has_log_append_time=has_log_append_time,
         )  # fmt: skip
 
 
-def _invalid(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_record, what)
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record, message)

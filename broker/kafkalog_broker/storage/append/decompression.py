@@ -32,7 +32,7 @@ def decompress_records(
     """
     scratch: Scratch | None = getattr(_threads, "scratch", None)
     if scratch is None:
-        scratch = Scratch(64 << 10, most=MAX_DECOMPRESSED)
+        scratch = Scratch(64 << 10, expected_size=MAX_DECOMPRESSED)
     _threads.scratch = None  # kept again below, unless it has grown too large
     try:
         end = decompress(codec, records, Output(scratch, 0, limit, pieces=pieces))

@@ -8,7 +8,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, HeaderColumn
-from kafkalog_spark.log.read.header_windows import Table, Window, bad_batch_error, check_remaining_crcs
+from kafkalog_spark.log.read.header_windows import HeaderTable, Window, bad_batch_error, check_remaining_crcs
 
 _PLAIN_BELOW = 64 << 10
 """Size in bytes below which batches are parsed in plain Python, so that Numba need not be loaded."""
@@ -34,8 +34,9 @@ def parse_fetched_batches(data: memoryview) -> Window:
     return Window(table, data, 0)
 
 
-def _parse_in_python(data: memoryview) -> Table:
-    rows, at = [], 0
+def _parse_in_python(data: memoryview) -> HeaderTable:
+    rows = []
+    at = 0
     while len(data) - at > layout.MAGIC_AT:
         size, _ = parse_prefix(data, at, at)
         if size > len(data) - at:
@@ -49,7 +50,7 @@ def _parse_in_python(data: memoryview) -> Table:
     return np.array(rows, np.int64).reshape(-1, len(HeaderColumn))
 
 
-def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
+def sweep_batches(data: memoryview) -> tuple[HeaderTable, KafkalogError | None]:
     """Return the header table of the whole batches at the beginning of `data`, and the error for the batch after them.
 
     The error is None if only a cut batch, or nothing, follows. Loads Numba.
@@ -58,8 +59,9 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
     frozen = np.frombuffer(data.toreadonly(), np.uint8)
-    tables: list[Table] = []
-    at, status = 0, SweepStatus.TABLE_FULL
+    tables: list[HeaderTable] = []
+    at = 0
+    status = SweepStatus.TABLE_FULL
     wrong: KafkalogError | None = None
     while status == SweepStatus.TABLE_FULL and wrong is None:
         table = np.empty((_TABLE_ROWS, len(HeaderColumn)), np.int64)
@@ -72,7 +74,7 @@ def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
     return np.concatenate(tables), wrong
 
 
-def _check_order(table: Table) -> None:
+def _check_order(table: HeaderTable) -> None:
     base_offsets, epochs = table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LEADER_EPOCH]
     wrong = (
         (base_offsets < 0) | (table[:, HeaderColumn.LAST_OFFSET] == MAX_INT64) | (epochs < -1) | (epochs == MAX_INT32)

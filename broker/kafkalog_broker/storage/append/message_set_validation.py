@@ -88,10 +88,12 @@ def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> En
         return validate_batch(data, config, now_ms)
     wrapper_size = _wrapper_size(data, magic)
     if wrapper_size is None:
-        source, max_message_bytes = _Source(data, Codec.NONE), config.max_message_bytes
+        source = _Source(data, Codec.NONE)
+        max_message_bytes = config.max_message_bytes
     else:
         _check_wrapper(data, wrapper_size, magic, config)
-        source, max_message_bytes = _unwrap(data[:wrapper_size], magic), MAX_DECOMPRESSED
+        source = _unwrap(data[:wrapper_size], magic)
+        max_message_bytes = MAX_DECOMPRESSED
     is_wrapped = wrapper_size is not None
     messages, fault = read_message_set(source.messages, magic, max_message_bytes, is_inner=is_wrapped)
     converted = _convert(source.messages, messages)
@@ -137,8 +139,8 @@ def _unwrap(wrapper: memoryview, magic: int) -> _Source:
     codec = wrapper[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC
     if codec not in KAFKA_CODECS:
         allowed = listed(codec for codec in KAFKA_CODECS if CODECS[codec].in_message_sets)
-        what = f"codec {codec} is unknown, expected {allowed} in messages of format v0 and v1"
-        raise BrokerError(ErrorCode.unsupported_compression_type, what)
+        message = f"codec {codec} is unknown, expected {allowed} in messages of format v0 and v1"
+        raise BrokerError(ErrorCode.unsupported_compression_type, message)
     if not CODECS[Codec(codec)].in_message_sets:
         raise _invalid(f"messages of format v0 and v1 cannot be compressed with {Codec(codec).label}; send v2 batches")
     try:
@@ -176,7 +178,8 @@ def _check_wrapper_offset(data: memoryview, magic: int, messages: npt.NDArray[np
 def _sealed_batch(
     converted: _ConvertedRecords, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
 ) -> EncodedBatch:
-    batch, append_time = converted.data, sets_append_time(config)
+    batch = converted.data
+    append_time = sets_append_time(config)
     target = target_codec(config.compression_type, codec)
     if target:
         records = compress_records(memoryview(batch)[layout.RECORDS_AT :], target, config)
@@ -193,5 +196,5 @@ def _sealed_batch(
     return EncodedBatch.of(batch)
 
 
-def _invalid(what: str) -> BrokerError:
-    return BrokerError(ErrorCode.invalid_record, what)
+def _invalid(message: str) -> BrokerError:
+    return BrokerError(ErrorCode.invalid_record, message)

@@ -99,19 +99,19 @@ def check_records(
     config: LogConfig,
     bounds: TimestampBounds,
     *,
-    append_time_set: bool = False,
+    has_log_append_time: bool = False,
 ) -> None:
     """Raise InvalidRecords if a record breaks a rule.
 
     Args:
         timestamps: int64[n], ms. Records without a timestamp are within all bounds.
         key_sizes: int64[n]; negative for null keys.
-        append_time_set: True if the producer has set the timestamp type LogAppendTime.
+        has_log_append_time: True if the producer has set the timestamp type LogAppendTime.
     """
     rules = np.zeros(len(timestamps), np.int64)
     is_outside = (timestamps < bounds.smallest) | (timestamps > bounds.largest)
     rules[is_outside & (timestamps != NO_TIMESTAMP)] = RecordRule.TIMESTAMP
-    if append_time_set:
+    if has_log_append_time:
         rules[:] = RecordRule.APPEND_TIME_SET
     if needs_keys(config):
         rules[key_sizes < 0] = RecordRule.NO_KEY

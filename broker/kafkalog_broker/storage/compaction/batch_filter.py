@@ -134,7 +134,9 @@ class BatchFilter:
     def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """Filter messages that are not in a wrapper; each is a batch of its own."""
         table = window.table[first:last]
-        start, magic, payload = int(window.starts[first]), int(table[0, HeaderColumn.MAGIC]), window.payload
+        start = int(window.starts[first])
+        magic = int(table[0, HeaderColumn.MAGIC])
+        payload = window.payload
         end = start + int(table[:, HeaderColumn.SIZE].sum())
         messages = find_messages_in(payload, start, end, magic)
         stays = self._select_retained(payload, messages, keeps_tombstones)
@@ -149,7 +151,8 @@ class BatchFilter:
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         header = window.table[row]
         wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
-        payload, magic = self._decompressor.scratch.read_only(), int(header[HeaderColumn.MAGIC])
+        payload = self._decompressor.scratch.read_only()
+        magic = int(header[HeaderColumn.MAGIC])
         messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.add)
         stays = self._select_retained(payload, messages, keeps_tombstones)
         if stays.all():
@@ -172,7 +175,8 @@ class BatchFilter:
         self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64], keeps_tombstones: bool
     ) -> npt.NDArray[np.bool_]:
         stays = np.empty(len(messages), np.bool_)
-        latest, flags = self._keys.latest_offset, stays.view(np.uint8)
+        latest = self._keys.latest_offset
+        flags = stays.view(np.uint8)
         choose_messages(payload, messages, self._keys.table, self._keys.hash_seed, latest, int(keeps_tombstones), flags)
         return stays
 
@@ -233,9 +237,9 @@ class BatchFilter:
             return
         # The header's record count may be wrong, so `keep` is limited by the bytes; the kernel reports the error.
         sizes = units[:, CleanUnit.END] - units[:, CleanUnit.START]
-        most = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
-        if most.max(initial=0) > self._keep.size:
-            self._keep = np.empty(int(most.max()), np.uint8)
+        max_records = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
+        if max_records.max(initial=0) > self._keep.size:
+            self._keep = np.empty(int(max_records.max()), np.uint8)
         state = self._state
         state[CleanState.COPY_WHOLE] = copy_whole
         state[CleanState.NEXT_UNIT] = 0

@@ -51,7 +51,8 @@ class CleanedTransactions:
 
     def take_retained(self) -> list[AbortedTransaction]:
         """Return, and forget, the aborted transactions whose marker was retained."""
-        retained, self._retained = self._retained, []
+        retained = self._retained
+        self._retained = []
         return retained
 
     def _begin_up_to(self, offset: int) -> None:

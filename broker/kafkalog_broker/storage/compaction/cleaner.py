@@ -54,7 +54,9 @@ class Cleaner:
             load_factor: Share of the offset map that may be filled.
             io_memory: Size of the read buffer in bytes.
         """
-        self._request, self._host, self._statistics = request, host, CleanerStatistics()
+        self._request = request
+        self._host = host
+        self._statistics = CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
         self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
         self._buffer = Scratch(max(io_memory, layout.BATCH_OVERHEAD))
@@ -91,7 +93,8 @@ class Cleaner:
             raise
 
     def _clean(self) -> tuple[int, CleanerStatistics]:
-        request, config = self._request, self._request.config
+        request = self._request
+        config = self._request.config
         clean = [segment for segment in request.segments if segment.base_offset < request.first_dirty_offset]
         # Messages of format v0 and v1 cannot store a delete horizon; their tombstones expire by the segment's age.
         legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
@@ -101,9 +104,9 @@ class Cleaner:
         sources = [segment for segment in request.segments[:-1] if segment.base_offset < end]
         if not sources:
             return max(end, request.first_dirty_offset), self._statistics
-        transactions = CleanedTransactions(self._aborted(sources[0].base_offset, sources[-1].next_offset))
+        transactions = CleanedTransactions(self._aborted_transactions(sources[0].base_offset, sources[-1].next_offset))
         batches = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
-        sizes = [_sizes(segment) for segment in sources]
+        sizes = [_source_size(segment) for segment in sources]
         for first, end_of_group in group_segments(
             sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
         ):
@@ -121,7 +124,7 @@ class Cleaner:
             for segment, following in pairwise(segments)
             if segment.base_offset < until and following.base_offset > first
         ]
-        transactions = CleanedTransactions(self._aborted(first, until))
+        transactions = CleanedTransactions(self._aborted_transactions(first, until))
         for index, segment in enumerate(dirty):
             next_base = dirty[index + 1].base_offset if index + 1 < len(dirty) else until
             for window in self._read(segment, segment.position_of(first)):
@@ -162,7 +165,8 @@ class Cleaner:
 
     def _map_compressed(self, window: Window, units: npt.NDArray[np.int64], begun: int, ended: int, first: int) -> bool:
         starts, ends = window.records(begun, ended)
-        attributes, counts = window.table[begun:ended, HeaderColumn.ATTRIBUTES], units[begun:ended, 2]
+        attributes = window.table[begun:ended, HeaderColumn.ATTRIBUTES]
+        counts = units[begun:ended, 2]
         for row, end, _ in self._decompressor.groups(
             window.data, starts, ends, attributes, counts, (counts > 0).tolist()
         ):
@@ -173,7 +177,8 @@ class Cleaner:
         return True
 
     def _map_messages(self, window: Window, begun: int, ended: int, compressed: bool, first: int) -> bool:
-        magic, starts = int(window.table[begun, HeaderColumn.MAGIC]), window.starts
+        magic = int(window.table[begun, HeaderColumn.MAGIC])
+        starts = window.starts
         if not compressed:
             end = int(starts[ended - 1] + window.table[ended - 1, HeaderColumn.SIZE])
             messages = find_messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
@@ -202,7 +207,7 @@ class Cleaner:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
                 for window in self._read(segment, 0):
                     self._statistics.bytes_read += window.size
-                    verdict = self._verdict(window, transactions, last)
+                    verdict = self._judge_batches(window, transactions, last)
                     try:
                         for piece in batches.retain(window, verdict, keeps_tombstones):
                             self._append(cleaned, piece)
@@ -232,7 +237,7 @@ class Cleaner:
             cleaned.append(last)
         last.append(piece.data, piece.batches)
 
-    def _verdict(self, window: Window, transactions: CleanedTransactions, last: npt.NDArray[np.int64]) -> Verdict:
+    def _judge_batches(self, window: Window, transactions: CleanedTransactions, last: npt.NDArray[np.int64]) -> Verdict:
         """Decide about the batches of a window. last: Result of `last_records`."""
         table = window.table
         n = len(table)
@@ -272,7 +277,7 @@ class Cleaner:
                 self._host.throttle(window.size)
                 yield window
 
-    def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
+    def _aborted_transactions(self, first: int, until: int) -> list[AbortedTransaction]:
         return aborted_in(segments_from(self._request.segments, first), first, until)
 
 
@@ -298,7 +303,7 @@ def _may_drop_control_batch(window: Window, row: int, transactions: CleanedTrans
     )
 
 
-def _sizes(segment: LogSegment) -> SourceSize:
+def _source_size(segment: LogSegment) -> SourceSize:
     sizes = []
     for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
         try:

@@ -1,4 +1,4 @@
-"""Access of a cleaner thread to its log."""
+"""What a cleaner thread may do with the log that it cleans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafkalog_spark.format.fsync import fsync_directory
 
 @dataclass
 class CleaningHost:
-    """Access of one cleaning to its log. Used on a cleaner thread; methods may block."""
+    """The log of one cleaning. Used on a cleaner thread; methods may block."""
 
     _log: Log
     _owner: OwnerThread
@@ -31,7 +31,7 @@ class CleaningHost:
     def check(self) -> None:
         """Raise CleaningAborted if the cleaning must stop. The cleaner calls this for each window of bytes."""
         if self._owner.is_stopping.is_set():
-            raise CleaningAborted("the broker stops")
+            raise CleaningAborted("the broker is stopping")
         if self._log.is_closed or self._log.failure is not None:
             raise CleaningAborted("the log was closed, or is offline")
         if not self._log.config.is_compacted:
@@ -46,23 +46,32 @@ class CleaningHost:
         return self._owner.call(self._log.producer_state.producers)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
-        """Replace the segments `old` with finished cleaned ones; on disk on return.
+        """Replace the segments `old` by finished cleaned ones. The replacement is on disk when this returns.
 
         Only the two steps that change the log run on its owning thread. The cleaner thread does the fsyncs.
 
         Raises:
-            CleaningAborted: If not all of `old` are in the log any more; nothing has changed then.
-            OSError: If a file cannot be renamed or synced.
+            CleaningAborted: If the cleaning must stop, or not all of `old` are in the log any more: nothing has changed
+                then. Or if a step that changes the log fails: the log is then offline, and its next start completes
+                the replacement if it had begun.
+            OSError: If a cleaned file cannot be renamed or synced.
         """
         try:
             publish(cleaned)
-            new = self._owner.call(partial(self._begin_replace, cleaned, old))
-        except (LookupError, BrokerError) as error:
-            withdraw(cleaned)
-            raise CleaningAborted(str(error)) from error
-        except (CleaningAborted, OSError):
+        except OSError:
             withdraw(cleaned)
             raise
+        try:
+            new = self._owner.call(partial(self._begin_replace, cleaned, old))
+        except LookupError as error:
+            withdraw(cleaned)
+            raise CleaningAborted(str(error)) from error
+        except CleaningAborted:
+            withdraw(cleaned)
+            raise
+        except BrokerError as error:
+            # Some of `old` may be renamed `.deleted`. Only the `.swap` files still hold their records.
+            raise CleaningAborted(str(error)) from error
         fsync_directory(self._log.directory)
         try:
             self._owner.call(partial(self._finish_replace, cleaned, new))

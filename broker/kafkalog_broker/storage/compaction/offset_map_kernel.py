@@ -185,7 +185,7 @@ def map_records(payload, starts, ends, units, from_offset, table, hash_seed, sta
 
 @kernel_for(_I64(_BYTES, _UNITS, _TABLE, _SECRET, _INT64))
 def map_messages(payload, messages, table, hash_seed, state):  # type: ignore[no-untyped-def]
-    """As `map_records`, for messages of format v0 or v1 (see `find_messages`)."""
+    """Add the keys of messages of format v0 or v1 to the map (see `find_messages`); the rest is as in `map_records`."""
     for row in range(messages.shape[0]):
         key_at, key_size = messages[row, MessageColumn.KEY_AT], messages[row, MessageColumn.KEY_SIZE]
         offset = messages[row, MessageColumn.OFFSET]

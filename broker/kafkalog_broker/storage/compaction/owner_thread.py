@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 
-_POLL_S = 0.2  # interval at which a waiting cleaner thread checks whether it must stop
+_STOP_CHECK_INTERVAL_S = 0.2  # interval at which a waiting cleaner thread checks whether it must stop
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class OwnerThread:
             self._call_soon(run)
         except RuntimeError as error:  # the event loop is closed
             raise CleaningAborted(str(error)) from None
-        # Not `future.result(_POLL_S)`, whose TimeoutError could not be told from one that the function raised.
+        # `wait` is used because a TimeoutError of `future.result` could also have been raised by the function.
         while not future.done():
-            wait([future], _POLL_S)
+            wait([future], _STOP_CHECK_INTERVAL_S)
             if self.is_stopping.is_set():
                 future.cancel()  # no-op once the function has begun
         if future.cancelled():

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_CHECK_S = 0.3
+_CHECK_INTERVAL_S = 0.3
 """Interval at which the rate is checked, as in Kafka. With a shorter interval the sleeps would be too short to be
 precise."""
 
@@ -34,10 +34,10 @@ class Throttler:
         with self._lock:
             self._observed += size
             elapsed = self.monotonic() - self._since
-            if elapsed < _CHECK_S or not self._observed:
+            if elapsed < _CHECK_INTERVAL_S or not self._observed:
                 return
-            due = self._observed / max(self.rate, 1.0)  # a rate of 0 must not block for ever
-            if due > elapsed:
-                self.wait(due - elapsed)
+            expected_s = self._observed / max(self.rate, 1.0)  # a rate of 0 must not block for ever
+            if expected_s > elapsed:
+                self.wait(expected_s - elapsed)
             self._since = self.monotonic()
             self._observed = 0

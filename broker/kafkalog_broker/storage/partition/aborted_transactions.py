@@ -21,6 +21,6 @@ def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[
     for segment in segments:
         search = collect_aborted(segment.aborted(), offset, up_to)
         aborted += search.transactions
-        if search.complete:
+        if search.is_complete:
             break
     return aborted

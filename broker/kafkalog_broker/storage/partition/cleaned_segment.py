@@ -116,7 +116,7 @@ class CleanedSegment:
         return len(data)
 
     def finish(self, modified_ns: int) -> None:
-        """Write the indexes; everything is on disk on return.
+        """Write the indexes, and sync all files to disk.
 
         Args:
             modified_ns: Modification time for the .log, that of the newest replaced segment. Retention uses it for
@@ -146,7 +146,8 @@ class CleanedSegment:
                     self.path(suffix).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd = self._fd
+        self._fd = -1
         if fd >= 0:
             os.close(fd)
 
@@ -178,9 +179,9 @@ def segment_containing(offset: int, pieces: Sequence[CleanedSegment]) -> Cleaned
 
 
 def publish(pieces: Sequence[CleanedSegment]) -> None:
-    """Rename finished segments from `.cleaned` to `.swap`, the one with the lowest base offset last; on disk on return.
+    """Rename finished segments from `.cleaned` to `.swap`, the one with the lowest base offset last.
 
-    Raises OSError. `pieces` are ordered by base offset.
+    The renames are durable when the function returns. `pieces` are ordered by base offset. Raises OSError.
     """
     lowest, *others = pieces
     for piece in reversed(others):
@@ -192,7 +193,10 @@ def publish(pieces: Sequence[CleanedSegment]) -> None:
 
 
 def withdraw(pieces: Sequence[CleanedSegment]) -> None:
-    """Undo `publish`, so that no later start completes the replacement, and remove the files."""
+    """Undo `publish`, so that no later start completes the replacement, and remove the files.
+
+    Only while all replaced segments have their plain names.
+    """
     with contextlib.suppress(OSError):  # the partition's directory may be gone
         pieces[0].to_cleaned()
         fsync_directory(pieces[0].directory)

@@ -77,7 +77,8 @@ class Follower:
             BrokerError: kafka_storage_error.
         """
         self._log.check()
-        local, table = self._local, batches.table
+        local = self._local
+        table = batches.table
         if (bad := first_bad_marker(batches)) is not None:
             raise bad[1].at(topic_partition=self._log.name)
         first, last = int(table[0, HeaderColumn.BASE_OFFSET]), int(table[0, HeaderColumn.LAST_OFFSET])
@@ -119,10 +120,12 @@ class Follower:
         Batches of format v0 and v1 have no epoch. As in Kafka they clear the epochs, because an epoch before them would
         have no known end.
         """
-        own_epochs, epochs = self._log.epochs, run.table[:, HeaderColumn.LEADER_EPOCH]
+        own_epochs = self._log.epochs
+        epochs = run.table[:, HeaderColumn.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
-            epoch, base = int(epochs[row]), int(run.table[row, HeaderColumn.BASE_OFFSET])
+            epoch = int(epochs[row])
+            base = int(run.table[row, HeaderColumn.BASE_OFFSET])
             if epoch < 0:
                 own_epochs.clear()
             elif epoch != own_epochs.latest:
@@ -196,7 +199,9 @@ class Follower:
         Raises:
             BrokerError: kafka_storage_error.
         """
-        log, local, end = self._log, self._local, producers.end_offset
+        log = self._log
+        local = self._local
+        end = producers.end_offset
         log.check()
         removed_files: list[Path] = []
         if end >= local.log_end_offset:
@@ -215,7 +220,7 @@ class Follower:
         return self._bound_high_watermark(removed_files)
 
     def _truncate_epochs(self, end: int) -> None:
-        """Remove epochs at or above `end`; on disk on return.
+        """Remove epochs at or above `end`, and sync the file to disk.
 
         An entry that stayed in the file would contradict the epoch of the next append.
         """
@@ -223,7 +228,7 @@ class Follower:
         self._log.epochs.flush()
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """Plan a truncation and carry it out; blocks. As `truncate`."""
+        """Plan a truncation and carry it out, see `truncate`. Blocks."""
         return self.truncate(self.plan_truncation(offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:

@@ -42,7 +42,7 @@ class LeaderEpochs:
         self._path = directory / checkpoint.LEADER_EPOCH_CHECKPOINT
         self._entries: list[EpochEntry] = []
         for entry in entries:
-            self._entries = _with(self._entries, entry)
+            self._entries = _with_entry(self._entries, entry)
         self.latest = self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
         self.is_flushed = True
         self._writing = threading.Lock()
@@ -60,7 +60,7 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that the batches of `epoch` begin at `start_offset`; on disk on return.
+        """Record durably that the batches of `epoch` begin at `start_offset`.
 
         The entry replaces all entries with an epoch or start offset at or above its own. Nothing is written if `epoch`
         is already the latest and began at or below `start_offset`.
@@ -69,7 +69,7 @@ class LeaderEpochs:
             OSError: If the file cannot be written.
         """
         if epoch != self.latest or self._entries[-1].start_offset > start_offset:
-            self._change(_with(self._entries, EpochEntry(epoch, start_offset)))
+            self._change(_with_entry(self._entries, EpochEntry(epoch, start_offset)))
             self.flush()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
@@ -112,17 +112,17 @@ class LeaderEpochs:
         self._change([first, *self._entries[slot:]])
 
     def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace all entries, for a log with another history; on disk on return. Raises OSError."""
+        """Replace all entries durably, for a log with another history. Raises OSError."""
         self._change(list(entries))
         self.flush()
 
     def clear(self) -> None:
-        """Remove all entries; on disk on return. Raises OSError."""
+        """Remove all entries durably. Raises OSError."""
         if self._entries:
             self.replace(())
 
     def flush(self) -> None:
-        """Write the file unless it is up to date; on disk on return. Any thread. Raises OSError."""
+        """Write the file and sync it to disk, unless it is up to date. May be called in any thread. Raises OSError."""
         with self._writing:
             while not self.is_flushed:
                 self.is_flushed = True
@@ -138,6 +138,6 @@ class LeaderEpochs:
         self.is_flushed = False
 
 
-def _with(entries: list[EpochEntry], new: EpochEntry) -> list[EpochEntry]:
+def _with_entry(entries: list[EpochEntry], new: EpochEntry) -> list[EpochEntry]:
     kept = [entry for entry in entries if entry.epoch < new.epoch and entry.start_offset < new.start_offset]
     return [*kept, new]

@@ -43,7 +43,7 @@ class LoadedLog:
 
 
 def create_log_files(directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int) -> LoadedLog:
-    """Create the files of an empty log in `directory`, with trimmed indexes; on disk on return.
+    """Create the files of an empty log in `directory`, with trimmed indexes, and sync them to disk.
 
     The leader epoch must be on disk before the first record, because a log without its lineage could no longer claim
     its remote segments (Kafka: `LeaderEpochFileCache.assign`, `PartitionMetadataFile`).

@@ -79,7 +79,7 @@ class LocalLog:
         self._positions: dict[int, tuple[int, int]] = {}
         ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
-            self._segment(base_offset, next_offset, now_ms)
+            self._make_segment(base_offset, next_offset, now_ms)
             for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
         self.recovery_point = loaded.recovery_point
@@ -89,7 +89,8 @@ class LocalLog:
             segment.is_synced = loaded.is_synced or is_below
         self.epochs = loaded.epochs
         self.flush_lock = threading.RLock()
-        self.flushes, self.flush_seconds = 0, 0.0
+        self.flushes = 0
+        self.flush_seconds = 0.0
         self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
@@ -100,11 +101,11 @@ class LocalLog:
         self._snapshots: dict[Path, list[Producer]] = {}  # taken, but not written yet
         self._last_snapshot = -1
 
-    def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
+    def _make_segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
         size = 0 if is_new else path.stat().st_size
-        most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        jitter_ms = _JITTER.randrange(most) if most > 0 else 0
+        max_jitter_ms = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
+        jitter_ms = _JITTER.randrange(max_jitter_ms) if max_jitter_ms > 0 else 0
         return LogSegment(self.directory, base_offset, SegmentEnd(size, next_offset), now_ms, jitter_ms)
 
     @property
@@ -118,9 +119,11 @@ class LocalLog:
         """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        due = self._is_due(batch, now_ms, writer.size, writer.first_timestamp, indexes_full=writer.indexes_full)
+        is_due = self._is_due(
+            batch, now_ms, writer.size, writer.first_timestamp, are_indexes_full=writer.are_indexes_full
+        )
         # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
-        return due and batch.base_offset > segment.base_offset
+        return is_due and batch.base_offset > segment.base_offset
 
     def count_fitting_batches(self, window: Window, now_ms: int) -> int:
         """Return how many of a window's batches fit into the active segment, whose writer is open.
@@ -134,7 +137,7 @@ class LocalLog:
             batch = window.header(row)
             if row and (
                 size + batch.size - writer.size > room
-                or self._is_due(batch, now_ms, size, first_timestamp, indexes_full=False)
+                or self._is_due(batch, now_ms, size, first_timestamp, are_indexes_full=False)
             ):
                 return row
             size += batch.size
@@ -143,16 +146,17 @@ class LocalLog:
         return len(window.table)
 
     def _is_due(
-        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, indexes_full: bool
+        self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, are_indexes_full: bool
     ) -> bool:
-        segment, config = self.segments[-1], self.config
+        segment = self.segments[-1]
+        config = self.config
         return should_roll(
             batch,
             base_offset=segment.base_offset,
             size=size,
             first_timestamp=first_timestamp,
             age_ms=now_ms - segment.created_ms,
-            indexes_full=indexes_full,
+            are_indexes_full=are_indexes_full,
             segment_bytes=config.segment_bytes,
             segment_ms=config.max_segment_ms - segment.jitter_ms,
         )
@@ -191,7 +195,8 @@ class LocalLog:
         Raises:
             OSError: If not all can be written; the log then ends after the last whole batch.
         """
-        segment, table = self.segments[-1], window.table
+        segment = self.segments[-1]
+        table = window.table
         writer = segment.writer
         assert writer is not None
         begin = int(table[0, HeaderColumn.POSITION]) - window.start
@@ -219,7 +224,7 @@ class LocalLog:
         After OSError or CorruptLog the old segment stays active.
         """
         self._open_writer(self.segments[-1]).on_become_inactive()
-        new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
+        new = self._make_segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
         self._open_writer(new, is_new=True)
         self._names_changed = True
         self.segments = (*self.segments, new)
@@ -264,14 +269,16 @@ class LocalLog:
         if size > max_bytes:
             whole = segment.last_batch_end(start, start + max_bytes)
             if whole is not None:
-                size, next_offset = whole.position - start, whole.next_offset
+                size = whole.position - start
+                next_offset = whole.next_offset
             else:
                 if not at_least_one:
                     return FoundRange([], offset)
                 first = next(segment.bounds_from(start), None)
                 if first is None:
                     raise CorruptBatch("the file has become shorter", path=segment.log_path, position=start)
-                size, next_offset = first.size, first.last_offset + 1
+                size = first.size
+                next_offset = first.last_offset + 1
         file_slice = FileSlice(segment.handle(), start, size)
         self._remember(next_offset, segment.serial, start + size)
         return FoundRange([file_slice], next_offset)
@@ -377,7 +384,7 @@ class LocalLog:
         The caller holds `flush_lock`. Returns and raises as `truncate_to`.
         """
         removed = self.segments
-        new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
+        new = self._make_segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)
         self.log_end_offset = offset
         self.swaps += 1
@@ -501,9 +508,11 @@ class LocalLog:
             OSError: If a file cannot be synced; the recovery point has not moved.
         """
         end = self.log_end_offset  # read before `segments`, so that these contain every record below it
-        has_unsynced_segment, self._has_unsynced_segment = self._has_unsynced_segment, False
+        has_unsynced_segment = self._has_unsynced_segment
+        self._has_unsynced_segment = False
         segments = self.segments
-        appended_until, began = self._last_append_ms, perf_counter()
+        appended_until = self._last_append_ms
+        began = perf_counter()
         self._close_removed()
         try:
             self.epochs.flush()

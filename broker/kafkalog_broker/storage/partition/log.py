@@ -66,7 +66,7 @@ class AppendInfo(NamedTuple):
 
     Attributes:
         log_append_time_ms: -1 if the topic uses CreateTime.
-        duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
+        is_duplicate: True if the batch was already in the log and was not appended; the offsets are those of the first
             copy.
     """
 
@@ -74,7 +74,7 @@ class AppendInfo(NamedTuple):
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
-    duplicate: bool = False
+    is_duplicate: bool = False
 
 
 class Log:
@@ -113,7 +113,8 @@ class Log:
         self.directory = loaded.directory
         self.config = config
         self.local = LocalLog(loaded, config, now_ms)
-        self.epochs, self.producer_state = loaded.epochs, loaded.producers
+        self.epochs = loaded.epochs
+        self.producer_state = loaded.producers
         # There is only one replica, so every record that was in the log when it was opened counts as replicated.
         self.high_watermark = loaded.log_end_offset
         self.appended_bytes = 0
@@ -181,7 +182,8 @@ class Log:
         Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
         """
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
-        self.is_follower, self.high_watermark = False, self.log_end_offset
+        self.is_follower = False
+        self.high_watermark = self.log_end_offset
 
     def check(self) -> None:
         """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
@@ -190,9 +192,9 @@ class Log:
         if self.is_closed:
             raise self.error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
 
-    def error(self, code: ErrorCode, what: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
+    def error(self, code: ErrorCode, message: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
         """Return an error that names this partition."""
-        return BrokerError(code, what, topic_partition=self.name, offset=offset, hint=hint)
+        return BrokerError(code, message, topic_partition=self.name, offset=offset, hint=hint)
 
     def take_offline(self, error: OSError) -> None:
         if self.failure is None:
@@ -253,12 +255,12 @@ class Log:
             BrokerError: record_list_too_large, kafka_storage_error, not_leader_or_follower if the log follows another
                 one, or an error of `ProducerState.check_append`.
         """
-        return self._append(batch, now_ms, from_client=True, marker=None)
+        return self._append(batch, now_ms, is_from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
         """Append a v2 batch that the broker itself created, without validation. Raises BrokerError like `append`."""
-        own = data if isinstance(data, bytearray) else bytearray(data)
-        return self._append(EncodedBatch.of(own), now_ms, from_client=False, marker=None)
+        copy = data if isinstance(data, bytearray) else bytearray(data)
+        return self._append(EncodedBatch.of(copy), now_ms, is_from_client=False, marker=None)
 
     def append_control(
         self,
@@ -283,24 +285,28 @@ class Log:
             coordinator_epoch=coordinator_epoch,
         )  # fmt: skip
         marker = Marker(control_type, coordinator_epoch, transaction_version)
-        return self._append(batch, now_ms, from_client=False, marker=marker)
+        return self._append(batch, now_ms, is_from_client=False, marker=marker)
 
-    def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
+    def _append(self, batch: EncodedBatch, now_ms: int, *, is_from_client: bool, marker: Marker | None) -> AppendInfo:
         self.check()
         if self.is_follower:
             raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
-        local, sent, producers = self.local, batch.header, self.producer_state
+        local = self.local
+        sent = batch.header
+        producers = self.producer_state
         base_offset = local.log_end_offset
         last_offset = base_offset + sent.last_offset - sent.base_offset
         if last_offset >= layout.MAX_INT64:
-            what = f"the log is full: the batch would end at offset {last_offset}, above the largest one, 2^63-2"
+            message = f"the log is full: the batch would end at offset {last_offset}, above the largest one, 2^63-2"
             hint = "write to another partition or topic"
-            raise self.error(ErrorCode.record_list_too_large, what, base_offset, hint)
+            raise self.error(ErrorCode.record_list_too_large, message, base_offset, hint)
         if len(data) > self.config.segment_bytes:
-            what = f"the batch has {len(data)} bytes, more than segment.bytes of the topic, {self.config.segment_bytes}"
-            raise self.error(ErrorCode.record_list_too_large, what)
+            message = (
+                f"the batch has {len(data)} bytes, more than segment.bytes of the topic, {self.config.segment_bytes}"
+            )
+            raise self.error(ErrorCode.record_list_too_large, message)
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
         header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
@@ -311,7 +317,7 @@ class Log:
             if local.is_time_to_roll(header, now_ms):
                 local.roll(now_ms)
             if header.producer_id >= 0:
-                duplicate = producers.check_append(header, marker, from_client=from_client)
+                duplicate = producers.check_append(header, marker, is_from_client=is_from_client)
                 if duplicate is not None:
                     return AppendInfo(
                         duplicate.base_offset, duplicate.last_offset, duplicate.timestamp if append_time >= 0 else -1,
@@ -381,12 +387,12 @@ class Log:
         """
         self.check()
         if not self.config.is_deleted:
-            what = "records can be deleted only if the topic's cleanup.policy contains delete"
-            raise self.error(ErrorCode.policy_violation, what)
+            message = "records can be deleted only if the topic's cleanup.policy contains delete"
+            raise self.error(ErrorCode.policy_violation, message)
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
-            what = f"records cannot be deleted up to offset {offset}, the high watermark is {self.high_watermark}"
-            raise self.error(ErrorCode.offset_out_of_range, what, offset)
+            message = f"records cannot be deleted up to offset {offset}, the high watermark is {self.high_watermark}"
+            raise self.error(ErrorCode.offset_out_of_range, message, offset)
         self.move_log_start(start)
         return self.log_start_offset
 
@@ -468,8 +474,8 @@ class Log:
         Raises:
             BrokerError: offset_out_of_range, offset_moved_to_tiered_storage, kafka_storage_error.
         """
-        found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
-        return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
+        records = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+        return ReadResult([self.read_slice(file_slice) for file_slice in records.slices], records.next_offset)
 
     def chunks(self, size: int) -> Iterator[bytes]:
         """Yield all batches below the present high watermark, in chunks of about `size` bytes.
@@ -501,8 +507,8 @@ class Log:
             local_start = self.local_log_start_offset
             self.check_fetch_offset(offset)
             if offset < local_start:
-                what = f"offset {offset} is in remote storage, the local log starts at {local_start}"
-                raise self.error(ErrorCode.offset_moved_to_tiered_storage, what, offset)
+                message = f"offset {offset} is in remote storage, the local log starts at {local_start}"
+                raise self.error(ErrorCode.offset_moved_to_tiered_storage, message, offset)
             swaps = local.swaps
             try:
                 found = local.find_range(offset, max_bytes, up_to, at_least_one)
@@ -521,8 +527,8 @@ class Log:
         self.check()
         if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
             start, end = self.local.log_start_offset, self.local.log_end_offset
-            what = f"offset {offset} is outside of the log, which has offsets {start} to {end}"
-            raise self.error(ErrorCode.offset_out_of_range, what, offset)
+            message = f"offset {offset} is outside of the log, which has offsets {start} to {end}"
+            raise self.error(ErrorCode.offset_out_of_range, message, offset)
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records in [offset, up_to). Raises BrokerError."""
@@ -574,8 +580,8 @@ class Log:
         known = self.end_offset_for_epoch(last_epoch)
         epoch, end = known
         if min(epoch, end) < 0 or offset < self.local.log_start_offset:
-            what = f"offset {offset} follows a batch of leader epoch {last_epoch}, which is unknown here"
-            raise self.error(ErrorCode.offset_out_of_range, what, offset)
+            message = f"offset {offset} follows a batch of leader epoch {last_epoch}, which is unknown here"
+            raise self.error(ErrorCode.offset_out_of_range, message, offset)
         return known if epoch < last_epoch or end < offset else None
 
     def check_leader_epoch(self, epoch: int) -> None:

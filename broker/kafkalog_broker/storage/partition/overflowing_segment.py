@@ -68,7 +68,7 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         pieces.append(CleanedSegment(directory, base_offset, index_interval_bytes))
         next_offset = base_offset
         for window, _ in header_windows(DescriptorFile(fd), stat.st_size):
-            for begun, ended, base in _runs(window, pieces[-1].base_offset, next_offset):
+            for begun, ended, base in _split_into_runs(window, pieces[-1].base_offset, next_offset):
                 if base != pieces[-1].base_offset:
                     pieces.append(CleanedSegment(directory, base, index_interval_bytes))
                 _copy(fd, window.table[begun:ended], pieces[-1])
@@ -94,14 +94,15 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
     return pieces
 
 
-def _runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
+def _split_into_runs(window: Window, base_offset: int, next_offset: int) -> list[tuple[int, int, int]]:
     """Split the rows of a window into runs of adjacent batches that go into the same segment.
 
     Returns:
         First row, row after the last, base offset of the segment; for each run.
     """
     runs: list[tuple[int, int, int]] = []
-    begun, last_offsets = 0, window.table[:, HeaderColumn.LAST_OFFSET]
+    begun = 0
+    last_offsets = window.table[:, HeaderColumn.LAST_OFFSET]
     while begun < len(window.table):
         too_far = np.flatnonzero(last_offsets[begun:] - base_offset > MAX_RELATIVE_OFFSET)
         ended = begun + int(too_far[0]) if len(too_far) else len(window.table)

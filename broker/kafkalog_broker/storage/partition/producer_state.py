@@ -119,12 +119,12 @@ class ProducerState:
         return list(self._producers.values())
 
     def check_append(
-        self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
+        self, batch: BatchHeader, marker: Marker | None = None, *, is_from_client: bool = True
     ) -> KnownBatch | None:
         """Check a batch before it is appended.
 
         Args:
-            from_client: False leaves sequences unchecked, because batches of coordinators have none.
+            is_from_client: False leaves sequences unchecked, because batches of coordinators have none.
 
         Returns:
             The earlier batch if this one is a duplicate; None if it may be appended.
@@ -139,17 +139,17 @@ class ProducerState:
                 _check_marker(producer, batch, marker)
             return None
         if producer is not None:
-            if from_client and batch.producer_epoch == producer.epoch:
+            if is_from_client and batch.producer_epoch == producer.epoch:
                 for sent in producer.batches:
                     if sent.last_sequence == batch.last_sequence and sent.first_sequence == batch.base_sequence:
                         return sent
             _check_epoch(producer, batch)
-        if from_client:
+        if is_from_client:
             has_batches_of_epoch = producer is not None and bool(producer.batches)
             self.verifications.check(batch.producer_id, batch.base_sequence, has_batches_of_epoch=has_batches_of_epoch)
         if producer is None:  # any first sequence is allowed, because the state may have expired or been deleted
             return None
-        if from_client:
+        if is_from_client:
             _check_sequence(producer, batch)
         if producer.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
             raise BrokerError(
@@ -170,7 +170,8 @@ class ProducerState:
         coordinator_epoch, first = producer.coordinator_epoch, producer.transaction_first_offset
         aborted = None
         if marker is not None:
-            coordinator_epoch, first = marker.coordinator_epoch, NO_TRANSACTION
+            coordinator_epoch = marker.coordinator_epoch
+            first = NO_TRANSACTION
             aborted = self._end_transaction(producer, batch.last_offset, marker)
         else:
             latest = KnownBatch(
@@ -269,7 +270,10 @@ def _check_epoch(producer: Producer, batch: BatchHeader) -> None:
 
 
 def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
-    """As Kafka's `ProducerAppendInfo.checkSequence`."""
+    """Raise BrokerError out_of_order_sequence_number unless the batch continues the producer's sequence.
+
+    Matches Kafka's `ProducerAppendInfo.checkSequence`.
+    """
     if batch.producer_epoch != producer.epoch:
         if batch.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
             raise BrokerError(

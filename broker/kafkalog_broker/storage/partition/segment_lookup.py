@@ -51,7 +51,7 @@ class ReadAt(Protocol):
     """File that can be read at any position."""
 
     def read(self, position: int, size: int) -> bytes:
-        """As `FileHandle.read`."""
+        """Read up to `size` bytes, see `FileHandle.read`."""
 
 
 class SegmentLookup:
@@ -164,12 +164,14 @@ class SegmentLookup:
         handle = self.handle()
         size, next_offset = self.end
         end = size if limit is None else min(limit, size)
-        data, start = b"", position
+        data = b""
+        start = position
         lowest = self.base_offset
         while position < end:
             at = position - start
             if at + _BOUNDS.size > len(data):
-                start, at = position, 0
+                start = position
+                at = 0
                 data = handle.read(position, min(SCAN_READ, size - position))
                 if len(data) < _BOUNDS.size:
                     if len(data) < size - position:
@@ -199,9 +201,13 @@ class SegmentLookup:
         """
         size, next_offset = self.end
         to_position = position - at
-        file_end, last_end, last_header = size - to_position, limit - to_position, len(data) - _BOUNDS.size
-        smallest, unpack_from = layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD, _BOUNDS.unpack_from
-        offset, lowest = -1, self.base_offset
+        file_end = size - to_position
+        last_end = limit - to_position
+        last_header = len(data) - _BOUNDS.size
+        smallest = layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD
+        unpack_from = _BOUNDS.unpack_from
+        offset = -1
+        lowest = self.base_offset
         while at <= last_header:
             base, length, magic, delta = unpack_from(data, at)
             last = base + delta if magic == 2 else base
@@ -215,8 +221,8 @@ class SegmentLookup:
             offset = lowest = last + 1
         else:
             if at < file_end <= len(data):
-                what = f"{file_end - at} bytes are left, which is not a whole batch"
-                raise CorruptBatch(what, path=self.log_path, position=at + to_position)
+                message = f"{file_end - at} bytes are left, which is not a whole batch"
+                raise CorruptBatch(message, path=self.log_path, position=at + to_position)
         return None if offset < 0 else BatchEnd(at + to_position, offset)
 
     def _bad_header_error(
@@ -225,8 +231,8 @@ class SegmentLookup:
         """Return the error for a damaged header. lowest: Lowest offset that the batch may have."""
         left = self.end[0] - position
         if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= left):
-            what = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"
-            return CorruptBatch(what, path=self.log_path, position=position)
+            message = f"the batch has length {whole - layout.LOG_OVERHEAD} and magic {magic}, {left} bytes are left"
+            return CorruptBatch(message, path=self.log_path, position=position)
         return CorruptBatch(
             f"the batch has offsets {base} to {last}, expected offsets between {lowest}, which follows the previous "
             f"batch, and {self.end[1] - 1}, the segment's last one",

@@ -88,7 +88,7 @@ def _cached(
     if key in cache:
         return cast(TimestampAndOffset | None, cache[key])
     try:
-        found = search()
+        result = search()
     except CorruptBatch as error:  # one damaged batch does not take the log offline
         release_frames(error)
         position, timestamp, _ = key
@@ -98,8 +98,8 @@ def _cached(
         ) from error
     if len(cache) >= MAX_CACHED:
         cache.clear()
-    cache[key] = found
-    return found
+    cache[key] = result
+    return result
 
 
 def _in_batch(

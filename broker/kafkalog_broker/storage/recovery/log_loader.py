@@ -117,7 +117,8 @@ class _Loader:
         self._on_bytes = on_bytes
         may_complete = not (request.clean or request.is_compacted)
         self._files = files = clean_up(request.directory, completes_retention=may_complete)
-        self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
+        self._bases = list(files.base_offsets)
+        self._snapshots = list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
         self._new_snapshots: list[Path] = []
         self._epochs = LeaderEpochs(request.directory)
@@ -222,7 +223,7 @@ class _Loader:
             later = self._bases[slot + 1 :]
             segment = recover_segment(
                 self._directory, base, self._request.index_interval_bytes, on_window, self._on_bytes,
-                find_bad=first_bad_marker, before_truncation=partial(self._remove_later_segments, later),
+                find_bad_batch=first_bad_marker, before_truncation=partial(self._remove_later_segments, later),
             )  # fmt: skip
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
@@ -260,7 +261,7 @@ class _Loader:
         return not any(end <= deleted < next_base for deleted in self._files.deleted)
 
     def _remove_later_segments(self, bases: Sequence[int]) -> None:
-        """Remove the segments after the truncated one. Durable on return, and called before the truncation.
+        """Remove the segments after the truncated one durably. Must be called before the truncation.
 
         Otherwise a power failure could undo a removal, but not the truncation, and leave a gap before the segment.
         """
@@ -285,7 +286,7 @@ class _Loader:
         if not entries or entries[0].start_offset <= start:
             return
         first = entries[0].start_offset
-        found: list[EpochEntry] = []
+        found_entries: list[EpochEntry] = []
         for base in self._bases:
             if base >= first:
                 break
@@ -294,12 +295,16 @@ class _Loader:
                 for header in headers_from(fd, 0, os.fstat(fd).st_size):
                     if header.base_offset >= first:
                         break
-                    if header.leader_epoch < 0 or (found and header.leader_epoch < found[-1].epoch):
+                    if header.leader_epoch < 0 or (found_entries and header.leader_epoch < found_entries[-1].epoch):
                         return  # written by a broker without leader epochs
-                    if header.last_offset >= start and (not found or header.leader_epoch > found[-1].epoch):
-                        found.append(EpochEntry(header.leader_epoch, max(header.base_offset, start)))
-        if found:
-            self._epochs.replace([*found, *(entry for entry in entries if entry.epoch > found[-1].epoch)])
+                    if header.last_offset >= start and (
+                        not found_entries or header.leader_epoch > found_entries[-1].epoch
+                    ):
+                        found_entries.append(EpochEntry(header.leader_epoch, max(header.base_offset, start)))
+        if found_entries:
+            self._epochs.replace(
+                [*found_entries, *(entry for entry in entries if entry.epoch > found_entries[-1].epoch)]
+            )
 
     def _end_of_closed_log(self) -> int:
         """Return the log end offset of a log that needs no recovery, from the headers after the last index entry.

@@ -89,7 +89,7 @@ def test_list_offsets_searches_timestamps_in_a_thread_and_special_values_in_the_
     ]
     assert outside
     outside.clear()
-    monkeypatch.setattr(offset_query, "AT_ONCE_S", 0)
+    monkeypatch.setattr(offset_query, "QUERY_SLICE_S", 0)
     offsets(broker, *asked)
     assert len(outside) == 3, "each look-up that takes long is followed by those of other requests"
 

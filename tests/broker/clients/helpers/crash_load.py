@@ -317,7 +317,7 @@ class CrashLoad:
 
     def check_directory(self, when: str, *, closed: bool = False) -> None:
         """Run kafkalog's check, and assert that the log has every acknowledged record exactly once and in order."""
-        result = check_log_dirs([self.broker.log_dir], closed=closed)
+        result = check_log_dirs([self.broker.log_dir], was_closed_cleanly=closed)
         lines = [str(finding) for finding in result.findings.kept if finding.is_error]
         assert lines == [], f"{when}: {lines}"
         for partition in range(PARTITIONS):

@@ -96,5 +96,5 @@ def same_logs(one: Path, other: Path, topic: str, partition: int = 0) -> bool:
 
 def findings(directory: Path) -> list[str]:
     """Return the errors of kafkalog-check. Its notes, about files that await deletion, are left out."""
-    result = check_log_dirs([str(directory)], records=True)
+    result = check_log_dirs([str(directory)], decode_records=True)
     return [str(finding) for finding in result.findings.kept if finding.is_error]

@@ -123,7 +123,7 @@ class RemoteLogs:
 
     async def idle(self) -> None:
         """Wait until no copy or deletion is running."""
-        await self.manager.idle()
+        await self.manager.wait_until_idle()
 
     async def settle(self) -> None:
         """Run copies, deletions and local retention until none is due."""

@@ -187,7 +187,7 @@ def test_reader_cleaner_and_check_accept_changed_batches_as_java_rules_do(tmp_pa
         records = found.records if found is not None and good else ()
         directory = write_segments(tmp_path / str(place), {0: data})
         assert taken(read_all, directory, columns=COLUMNS) == good, payload.hex()
-        assert (check_log_dirs([directory], records=True).findings.errors == 0) == good
+        assert (check_log_dirs([directory], decode_records=True).findings.errors == 0) == good
         keys = OffsetMap(1 << 12, 0.9, 100)
         source = np.frombuffer(payload or b"\0", np.uint8)[: len(payload)]
         source.flags.writeable = False

@@ -108,7 +108,7 @@ class HostileBroker(BrokerInProcess):
         remote = broker.remote
         assert remote is not None
         await remote.run_due()
-        await remote.idle()
+        await remote.wait_until_idle()
 
 
 def make(root: Path) -> None:

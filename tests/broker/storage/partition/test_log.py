@@ -71,7 +71,7 @@ def test_append_of_a_duplicate_returns_the_first_offsets_and_writes_nothing(log)
         log.append(producer(sequence, 2), NOW)
     before = log_bytes(log)
     info = log.append(producer(4, 2), NOW)
-    assert (info.base_offset, info.last_offset, info.duplicate) == (4, 5, True)
+    assert (info.base_offset, info.last_offset, info.is_duplicate) == (4, 5, True)
     assert (log_bytes(log), log.log_end_offset) == (before, 10)
 
 
@@ -87,7 +87,7 @@ def test_duplicate_batch_is_detected_after_a_clean_restart(tmp_path):
     log.append(producer(0, 3), NOW)
     log.close()
     again = reopened(tmp_path)
-    assert again.append(producer(0, 3), NOW).duplicate
+    assert again.append(producer(0, 3), NOW).is_duplicate
     assert again.append(producer(3), NOW).base_offset == 3
     again.discard()
 

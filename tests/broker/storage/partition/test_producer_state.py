@@ -99,7 +99,7 @@ def test_older_producer_epoch_is_fenced(state):
 
 def test_batch_not_from_a_client_is_not_checked_for_its_sequence(state):
     state.apply(*data(0, 0))
-    assert state.check_append(*data(7, 1), from_client=False) is None
+    assert state.check_append(*data(7, 1), is_from_client=False) is None
 
 
 def test_producers_have_independent_sequences(state):
@@ -215,9 +215,9 @@ def test_version_2_marker_may_be_repeated_without_an_open_transaction(state):
 
 def test_coordinator_batch_is_checked_for_its_epoch_but_not_its_sequence(state):
     append(state, data(0, 0, epoch=3, transactional=True))
-    assert state.check_append(*data(0, 1, epoch=3, transactional=True), from_client=False) is None
+    assert state.check_append(*data(0, 1, epoch=3, transactional=True), is_from_client=False) is None
     with pytest.raises(BrokerError) as caught:
-        state.check_append(*data(0, 1, epoch=2, transactional=True), from_client=False)
+        state.check_append(*data(0, 1, epoch=2, transactional=True), is_from_client=False)
     assert caught.value.code is ErrorCode.invalid_producer_epoch
 
 
