@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from kafkalog_spark.format import names
 from kafkalog_spark.sink.log_directory import LogDirectory
 from kafkalog_spark.store.interface import Buffer, Listing
 from kafkalog_spark.store.object_store import AgedObject, ObjectStore
@@ -33,6 +34,7 @@ class BucketDirectory(LogDirectory):
     max_single_put_bytes: int = MAX_SINGLE_PUT_BYTES
 
     entry = "an object"
+    lists_new_topics_whole = True  # the last partition is made first
     requirements = "writing needs to list, get, put and delete objects"
 
     @property
@@ -48,6 +50,11 @@ class BucketDirectory(LogDirectory):
 
     def listing(self) -> list[str]:
         return self.list_directory().names
+
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        listing = self.list_directory()
+        directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
+        return [directory for directory in directories if directory is not None]
 
     def sizes(self, directory: str) -> dict[str, int]:
         """Return the sizes of the objects in a directory, by name."""

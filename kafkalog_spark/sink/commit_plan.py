@@ -1,83 +1,17 @@
-"""Plan of a commit: the segments that the tasks' staged files become, and their offsets. No I/O."""
+"""Plan of a commit: the segments that the tasks' staged files become, before they have offsets. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-from pyspark.sql.datasource import WriterCommitMessage
+from dataclasses import replace
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.names import metrics_name
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.sink.commit_record import NewTopic, PlannedSegment
-
-
-@dataclass(frozen=True)
-class TaskAttempt:
-    """Attempt of one task of a write.
-
-    Attributes:
-        task: Spark's partition id. Records of a partition are in the order of the tasks.
-        begun_ms: When the write began; the records' timestamp with LogAppendTime.
-        query: ID of a streaming query, which survives its restarts; None for a batch.
-    """
-
-    job: str
-    task: int
-    begun_ms: int
-    query: str | None = None
-
-
-@dataclass(frozen=True)
-class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
-    """Result of one task attempt.
-
-    Attributes:
-        segments: One segment for each staged file, in the order of each partition's records.
-        partitions: Number of partitions of each topic, as the task assumed it when it chose the records' partitions.
-    """
-
-    attempt: TaskAttempt
-    segments: tuple[PlannedSegment, ...]
-    partitions: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEnd:
-    """Append position of a partition.
-
-    Attributes:
-        next_offset: The log end offset.
-        leader_epoch, epochs, replaces_empty: These fields of the first segment to append; see PlannedSegment.
-    """
-
-    next_offset: int
-    leader_epoch: int
-    epochs: tuple[EpochEntry, ...] | None
-    replaces_empty: bool = False
-
-
-FIRST_EPOCH = 0  # leader epoch of a log that has none yet
-
-EMPTY_END = PartitionEnd(0, FIRST_EPOCH, (EpochEntry(FIRST_EPOCH, 0),))
-"""Append position of a partition that does not exist yet."""
-
-
-def partition_end(next_offset: int, epochs: list[EpochEntry], *, replaces_empty: bool = False) -> PartitionEnd:
-    """Return the append position of a log that ends at `next_offset` and has these leader epochs.
-
-    New batches get the latest epoch. If the records of that epoch were truncated, its entry is beyond `next_offset` and
-    moves there.
-    """
-    epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
-    kept = [entry for entry in epochs if entry.start_offset <= next_offset]
-    if kept and kept[-1].epoch == epoch:
-        return PartitionEnd(next_offset, epoch, None, replaces_empty)
-    before_end = [entry for entry in kept if entry.start_offset < next_offset]
-    return PartitionEnd(next_offset, epoch, (*before_end, EpochEntry(epoch, next_offset)), replaces_empty)
+from kafkalog_spark.sink.task_manifest import TaskManifest, partition_count
 
 
 def plan_segments(
@@ -134,14 +68,6 @@ def plan_segments(
     return segments, tuple(created[topic] for topic in sorted(created))
 
 
-def partition_count(partitions: list[int]) -> int:
-    """Return the number of partitions of a topic: the highest one in this log directory plus one.
-
-    Lower ones may be in another directory of log.dirs.
-    """
-    return partitions[-1] + 1
-
-
 def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int) -> list[PlannedSegment]:
     """Join adjacent segments of up to `join_bytes` to segments of up to `segment_bytes`."""
     groups: list[list[PlannedSegment]] = []
@@ -162,23 +88,3 @@ def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int)
         )
         for group in groups
     ]
-
-
-def assign_offsets(
-    segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]
-) -> tuple[PlannedSegment, ...]:
-    """Return the segments with offsets, one after the other from the end of each partition's log."""
-    ends = dict(ends)
-    assigned = []
-    for segment in segments:
-        end = ends[segment.key]
-        segment = replace(
-            segment,
-            base_offset=end.next_offset,
-            leader_epoch=end.leader_epoch,
-            epochs=end.epochs,
-            replaces_empty=end.replaces_empty,
-        )
-        assigned.append(segment)
-        ends[segment.key] = PartitionEnd(segment.next_offset, end.leader_epoch, None)
-    return tuple(assigned)

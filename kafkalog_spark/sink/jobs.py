@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile
+from kafkalog_spark.format import names
 from kafkalog_spark.format.regular_file import read_whole
+from kafkalog_spark.sink.commit_record import PlannedSegment
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
 
@@ -91,6 +93,12 @@ def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
         if match := _STAGED.fullmatch(name):
             jobs.setdefault(match["job"], []).append(name)
     return jobs
+
+
+def staged_log(log_dir: Path, segment: PlannedSegment) -> Path:
+    """Return the path of the segment's only piece, or of the file to which its pieces are joined."""
+    first = log_dir / segment.pieces[0].name
+    return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
 
 def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:

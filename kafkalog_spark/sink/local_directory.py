@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark import errors
-from kafkalog_spark.format import atomic_file, fsync, regular_file
+from kafkalog_spark.format import atomic_file, fsync, names, regular_file
 from kafkalog_spark.format.regular_file import descriptor, write_all
+from kafkalog_spark.log.read.local_log_dir import partition_dirs
 from kafkalog_spark.sink.log_directory import LogDirectory
 from kafkalog_spark.store.local_store import LOCAL
 
+_FLUSHES_AT_ONCE = 8
 _TEMPORARY = "kafkalog.commits.tmp"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
@@ -26,6 +30,8 @@ class LocalDirectory(LogDirectory):
 
     store = LOCAL
     entry = "a file"
+    parallel = 1  # files are only moved
+    lists_new_topics_whole = False
     requirements = "the driver and every executor need the directory, writable, under the same path"
 
     @property
@@ -41,6 +47,11 @@ class LocalDirectory(LogDirectory):
             raise
         except OSError as error:
             raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
+
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        with suppress(FileNotFoundError):
+            for parsed, _ in partition_dirs(self.log_dir):
+                yield parsed
 
     def read(self, name: str, most: int) -> bytes:
         return regular_file.read_whole(self.log_dir / name, most)
@@ -92,3 +103,18 @@ class LocalDirectory(LogDirectory):
     def fsync_directory(self, path: Path) -> None:
         self.step("fsync", path)
         fsync.fsync_directory(path)
+
+    def flush(self, paths: Iterable[Path]) -> None:
+        """Wait until these files, and the entries of these directories, are on disk.
+
+        Several are flushed at once, because a file system writes them together. `paths` may be a generator that writes
+        each file before it yields its path; the files before it are flushed meanwhile.
+        """
+        with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
+            running: list[Future[None]] = []
+            for path in paths:
+                if not running:
+                    self.step("flush", path)
+                running.append(threads.submit(fsync.fsync_file, path))
+            for flushed in running:
+                flushed.result()

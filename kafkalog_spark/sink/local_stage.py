@@ -12,6 +12,7 @@ from kafkalog_spark.errors import JobEnded
 from kafkalog_spark.format.fsync import fsync_file
 from kafkalog_spark.format.regular_file import FILE_MODE, descriptor, write_all
 from kafkalog_spark.sink.jobs import job_file
+from kafkalog_spark.sink.local_directory import LocalDirectory
 
 WRITE_BEHIND_BYTES = 16 << 20
 """Bytes that are appended between two flushes: large enough for long sequential writes."""
@@ -22,8 +23,8 @@ class LocalStage:
 
     piece_bytes = held_bytes = sys.maxsize  # a file becomes a whole segment, and is not held in memory
 
-    def __init__(self, log_dir: Path, job: str) -> None:
-        self._log_dir = log_dir
+    def __init__(self, directory: LocalDirectory, job: str) -> None:
+        self._log_dir = directory.log_dir
         self._job = job
         self._names: list[str] = []
         self._thread = ThreadPoolExecutor(1, "write-behind")

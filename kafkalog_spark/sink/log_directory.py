@@ -1,24 +1,30 @@
-"""Interface for reading and changing single files of a log directory, on a disk or in a bucket."""
+"""Interface for reading and changing the files of a log directory, on a disk or in a bucket."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from kafkalog_spark.errors import NotALogDirectory
+from kafkalog_spark.format import names
 from kafkalog_spark.store.interface import Store
 from kafkalog_spark.store.storage_options import StorageOptions
 
 
 class LogDirectory(ABC):
-    """Reads and changes of single files. Names are paths relative to the log directory. All methods raise OSError."""
+    """Reads and changes of files. Names are paths relative to the log directory. All methods raise OSError."""
 
     root: str
     store: Store
     storage: StorageOptions | None = None
     entry: str  # word for an entry that is not a directory, for messages: "a file"
     requirements: str  # requirements of a writer, for hints
+    parallel: int  # maximum number of simultaneous steps
+    lists_new_topics_whole: bool
+    """True if a listing shows all partitions of a topic while another writer creates it."""
 
     def step(self, what: str, name: Any) -> None:  # noqa: B027
         """Do nothing. Called before each change with a word for it and the name or path; tests inject failures here."""
@@ -33,6 +39,33 @@ class LogDirectory(ABC):
             path=str(error.filename or self.root),
             hint=f"nothing was written; {self.requirements}",
         )
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run all calls, up to `parallel` at once, and return their results."""
+        if self.parallel == 1 or len(calls) < 2:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(self.parallel, "sink") as threads:
+            return [done.result() for done in [threads.submit(call) for call in calls]]
+
+    @contextmanager
+    def explained_os_errors(self) -> Iterator[None]:
+        """Raise an OSError as the NotALogDirectory that names the directory and its requirements."""
+        try:
+            yield
+        except OSError as error:
+            raise self.unwritable(error) from error
+
+    def topics(self) -> dict[str, list[int]]:
+        """Return the sorted partitions of each topic, by live partition directories."""
+        topics: dict[str, list[int]] = {}
+        for directory in self.partition_dirs():
+            if directory.kind is names.DirKind.LIVE:
+                topics.setdefault(directory.topic, []).append(directory.partition)
+        return {topic: sorted(partitions) for topic, partitions in topics.items()}
+
+    @abstractmethod
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        """Return the partition directories of every kind (DirKind); none if the log directory is missing."""
 
     @abstractmethod
     def listing(self) -> list[str]:

@@ -16,13 +16,14 @@ import pyarrow as pa
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest, partition_count
 from kafkalog_spark.sink.commit_record import PlannedSegment, StagedPiece
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.sink.partitioner import Partitioner
 from kafkalog_spark.sink.row_checks import check_rows
+from kafkalog_spark.sink.task_manifest import TaskAttempt, TaskManifest, partition_count
+from kafkalog_spark.sink.topic_listing import list_topics
 from kafkalog_spark.sink.topic_names import topic_fault
+from kafkalog_spark.sink.write_target import WriteTarget
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Sizes of the smallest and the largest window. The smallest holds eight of Spark's Arrow batches of 10,000 rows of 100
@@ -47,14 +48,14 @@ class TaskWriter:
 
     def __init__(
         self,
-        committer: Committer,
+        target: WriteTarget,
         options: WriteOptions,
         record_columns: tuple[str, ...],
         attempt: TaskAttempt,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._committer = committer
-        self._stage = committer.target.stage(attempt.job)
+        self._target = target
+        self._stage = target.new_stage(target.directory, attempt.job)
         self._options = options
         self._attempt = attempt
         self._attempt_id = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
@@ -104,7 +105,7 @@ class TaskWriter:
         except BaseException as error:
             self._stage.discard()
             if isinstance(error, OSError):
-                raise self._committer.directory.unwritable(error) from error
+                raise self._target.directory.unwritable(error) from error
             raise
         return TaskManifest(self._attempt, tuple(self._finished), dict(self._partitioner.partitions))
 
@@ -125,7 +126,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = self._committer.topics()
+            self._topics = list_topics(self._target)
         partitions = self._topics.get(topic)
         return partition_count(partitions) if partitions else self._options.num_partitions
 

@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.sink.columns import sink_columns
-from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.committers import committer_of
+from kafkalog_spark.sink.job_opening import open_job
 from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.task_manifest import TaskAttempt, TaskManifest
 from kafkalog_spark.spark.release_differences import StreamWriterBase
 from kafkalog_spark.spark.shortened_errors import shorten_errors
 from kafkalog_spark.spark.worker_process import freeze_gc_once
@@ -34,12 +35,12 @@ class _FileWriter:
     """Base class of the writers. Opens a job on the driver, and writes rows in tasks. Small when pickled."""
 
     def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
-        """Check the columns, and open a job. Raises OptionError, and as Committer.open_job."""
+        """Check the columns, and open a job. Raises OptionError, and as open_job."""
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.formats)
         assert options.path is not None
         self.committer = committer_of(options.path, options.storage)
-        self.job = self.committer.open_job(stream)
+        self.job = open_job(self.committer.target, stream)
         self.begun_ms = time.time_ns() // 1_000_000
 
     @shorten_errors
@@ -51,7 +52,7 @@ class _FileWriter:
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         attempt = TaskAttempt(self.job, task, self.begun_ms, query)
-        writer = TaskWriter(self.committer, self.options, self.columns.record, attempt)
+        writer = TaskWriter(self.committer.target, self.options, self.columns.record, attempt)
         return writer.run(self.columns.rows(iterator))
 
 

@@ -19,6 +19,7 @@ from kafkalog_spark.sink import bucket_commit_log
 from kafkalog_spark.sink.bucket_commit_log import RETENTION_SECONDS
 from kafkalog_spark.sink.bucket_stage import BucketStage
 from kafkalog_spark.sink.committers import bucket_committer
+from kafkalog_spark.sink.job_opening import recover
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers import written_logs
 from tests.sink.helpers.written_buckets import Place, kill_at, killed, record_name, stage, write
@@ -266,9 +267,9 @@ def test_abandoned_commit_cannot_succeed_later(place: Place) -> None:
     bucket = place.bucket(fails)
     with pytest.raises(KafkalogError, match="did not answer in time; nothing was written"):
         bucket_committer(bucket).commit(job, staged, 500, "q", 0)
-    late = bucket_committer(place.bucket()).log.read(1)
+    late = bucket_committer(place.bucket()).target.log.read(1)
     assert (late.job, late.segments, late.queries) == (None, (), {})
-    assert not bucket_committer(place.bucket()).log.put(1, replace(late, id="late"), late)
+    assert not bucket_committer(place.bucket()).target.log.put(1, replace(late, id="late"), late)
     assert bucket_committer(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
     assert place.texts() == ["a", "late"]
 
@@ -326,7 +327,7 @@ def test_partition_deleted_before_a_commit_completes_is_not_restored(place: Plac
     with killed():
         write(place.bucket(kill_at(commit + 1)), rows)
     place.bucket().delete([name for name in place.names() if name.startswith("old-0/")])
-    bucket_committer(place.bucket()).recover()
+    recover(bucket_committer(place.bucket()).target)
     assert place.dirs.topics == {"new": (0,)}
     assert place.texts("new") == ["b"]
     place.check(tmp_path)

@@ -11,6 +11,7 @@ from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.committers import bucket_committer
+from kafkalog_spark.sink.job_opening import recover
 from tests.sink.helpers.written_buckets import OnStep, Place, StepBucket, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import options, table
 from tests.sink.test_commit import appended
@@ -143,7 +144,7 @@ def test_completion_of_a_dead_writers_commit_may_be_stopped_at_any_step(
     with killed():
         the_write(place.bucket(half))
     whole = place.bucket()
-    bucket_committer(whole).recover()
+    recover(bucket_committer(whole).target)
     check_whole(place, tmp_path)
     assert len(whole.steps) > 10
     for step in range(0, len(whole.steps), every):
@@ -151,9 +152,9 @@ def test_completion_of_a_dead_writers_commit_may_be_stopped_at_any_step(
         with killed():
             the_write(place.bucket(half))
         with killed():
-            bucket_committer(place.bucket(kill_at(step))).recover()
+            recover(bucket_committer(place.bucket(kill_at(step))).target)
         check_valid(place)
-        bucket_committer(place.bucket()).recover()
+        recover(bucket_committer(place.bucket()).target)
         if step == len(whole.steps) - 1:
             remove_staged_of_the_dead(place)
         check_whole(place, tmp_path)

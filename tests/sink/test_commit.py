@@ -26,7 +26,8 @@ from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, rea
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink import jobs
-from kafkalog_spark.sink.commit_plan import TaskManifest
+from kafkalog_spark.sink.job_opening import recover
+from kafkalog_spark.sink.task_manifest import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
@@ -240,9 +241,9 @@ def test_files_of_an_unknown_writer_are_kept_for_a_week(tmp_path: Path) -> None:
     elsewhere = jobs.Owner("another boot", "pid:[1]", 1, 1)
     (tmp_path / jobs.job_file(job)).write_bytes(jobs.format_job(jobs.Job(elsewhere)))
     now = (tmp_path / jobs.job_file(job)).stat().st_mtime
-    committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
+    recover(committer(tmp_path, now_s=lambda: now + 6 * 86_400).target)
     assert staged_files(tmp_path)
-    committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
+    recover(committer(tmp_path, now_s=lambda: now + 8 * 86_400).target)
     assert not staged_files(tmp_path)
 
 
@@ -305,12 +306,14 @@ TURNS, WRITERS = 8, 3
 WRITER = """
 import sys
 from pathlib import Path
+from kafkalog_spark.sink.directory_check import check_log_directory
+from kafkalog_spark.sink.directory_locks import COMMIT_WAIT_SECONDS, DirectoryLocks
 from kafkalog_spark.sink.local_directory import LocalDirectory
-from kafkalog_spark.sink.local_target import LocalTarget
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
-    LocalTarget(LocalDirectory(Path(sys.argv[1]))).check()
+    check_log_directory(LocalDirectory(Path(sys.argv[1])))
+    DirectoryLocks(Path(sys.argv[1]), COMMIT_WAIT_SECONDS).check_no_broker()
     texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]
     write(Path(sys.argv[1]), values(*texts, partition=turn % 2), topic="t", numPartitions=2)
 """

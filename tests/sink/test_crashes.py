@@ -13,8 +13,9 @@ from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskManifest
+from kafkalog_spark.sink.job_opening import recover
 from kafkalog_spark.sink.local_directory import LocalDirectory
+from kafkalog_spark.sink.task_manifest import TaskManifest
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers.crashing_steps import KILLED, CountingSteps, FailingSteps, KillingSteps, in_child
 from tests.sink.helpers.written_logs import (
@@ -140,10 +141,10 @@ def test_completion_of_a_dead_writers_commit_may_be_killed_at_any_step(tmp_path:
     while True:
         log_dir = tmp_path / "again" / "data"
         shutil.copytree(tmp_path / "data", log_dir)
-        code = in_child(lambda: committer(log_dir, KillingSteps(step)).recover())  # noqa: B023
+        code = in_child(lambda: recover(committer(log_dir, KillingSteps(step)).target))  # noqa: B023
         if code == KILLED:
             check_valid(log_dir)
-            committer(log_dir).recover()
+            recover(committer(log_dir).target)
         check_whole(log_dir)
         shutil.rmtree(log_dir.parent)
         if code == 0:
@@ -176,7 +177,7 @@ def test_partition_deleted_before_a_commit_completes_is_not_restored(tmp_path: P
     assert in_child(lambda: the_write(tmp_path / "data", KillingSteps(last_write + 1))) == KILLED
     for partition in (0, 1):
         shutil.rmtree(tmp_path / "data" / f"old-{partition}")
-    committer(tmp_path / "data").recover()
+    recover(committer(tmp_path / "data").target)
     assert set(LogDirs.open(tmp_path / "data").topics) == {"fresh", "new"}
     assert texts(tmp_path / "data", "new", 1) == expected("new", 1)
     check_log(tmp_path / "data")

@@ -25,6 +25,7 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, ne
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, load_transaction_index
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
+from kafkalog_spark.sink.job_opening import open_job
 from tests.log.helpers.log_writer import LogWriter
 from tests.log.helpers.sync_watch import SyncWatch
 from tests.sink.helpers.crashing_steps import CountingSteps
@@ -206,5 +207,5 @@ def test_replacing_indexes_never_exist_beside_an_empty_log(tmp_path: Path) -> No
 
 def test_new_log_directory_is_synced_with_all_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = SyncWatch(monkeypatch)
-    committer(tmp_path / "a" / "b" / "logs").open_job(None)
+    open_job(committer(tmp_path / "a" / "b" / "logs").target, None)
     assert [path for path in (tmp_path, tmp_path / "a", tmp_path / "a" / "b") if not watch.is_synced(path)] == []

@@ -24,6 +24,9 @@ from kafkalog_spark.format.regular_file import descriptor
 from kafkalog_spark.log.write.index_builder import IndexBuilder, SegmentIndexes
 from kafkalog_spark.log.write.segment_roll import INDEX_INTERVAL_BYTES
 
+INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+"""Suffixes of the indexes of a segment, in the order of SegmentIndexes."""
+
 # The first 16 bytes of a batch: base offset, length (written back unchanged), leader epoch.
 _STAMPED_FIELDS = struct.Struct(">qii")
 assert _STAMPED_FIELDS.size == layout.LEADER_EPOCH_AT + 4
@@ -57,7 +60,7 @@ def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
             stamper.stamp_in_place(log)
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
-    for suffix, data in zip((names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX), stamper.build_indexes(), strict=True):
+    for suffix, data in zip(INDEX_SUFFIXES, stamper.build_indexes(), strict=True):
         replace_file(path.with_suffix(suffix), data, sync=False)
     return stamper.next_offset
 

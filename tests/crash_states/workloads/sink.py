@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from kafkalog_broker.server import Server
 from kafkalog_spark.errors import CorruptLog, KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskAttempt
+from kafkalog_spark.sink.committers import local_committer
+from kafkalog_spark.sink.job_opening import open_job
 from kafkalog_spark.sink.jobs import files_of_jobs
-from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
-from kafkalog_spark.sink.local_target import LocalTarget
+from kafkalog_spark.sink.local_staged_jobs import LocalStagedJobs
+from kafkalog_spark.sink.task_manifest import TaskAttempt
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.crash_states.ledger import Partition, SentBatch
 from tests.crash_states.state_check import StateCheck
@@ -51,23 +51,24 @@ class SentJob:
     batches: list[SentBatch] = field(default_factory=list)
 
 
-class CrashedTarget(LocalTarget):
-    """Log directory after a crash of the machine: all drivers have ended."""
+class CrashedJobs(LocalStagedJobs):
+    """Jobs after a crash of the machine: all drivers have ended."""
 
     def dead_jobs(self) -> list[str]:
         return list(files_of_jobs(self.directory.listing()))
 
 
-def write_job(log_dir: Path, values: Values, tasks: int, batch: int | None, target: type[LocalTarget]) -> bool:
+def write_job(log_dir: Path, values: Values, tasks: int, batch: int | None, jobs: type[LocalStagedJobs]) -> bool:
     """Write as the driver and `tasks` tasks do; False if the micro-batch was in the log already."""
     directory = LocalDirectory(log_dir)
-    committer = Committer(LocalCommitLog(directory), target(directory, wait_s=5))
-    job = committer.open_job(None if batch is None else QUERY)
+    committer = local_committer(directory, wait_s=5)
+    committer = replace(committer, target=replace(committer.target, jobs=jobs(directory)))
+    job = open_job(committer.target, None if batch is None else QUERY)
     given = options(log_dir, numPartitions=PARTITIONS, segment_bytes=900, batch_size=250)
     manifests = []
     for task, rows in enumerate(_divided(values, tasks)):
         attempt = TaskAttempt(job, task, NOW, None if batch is None else QUERY)
-        writer = TaskWriter(committer, given, ("value",), attempt, lambda: NOW)
+        writer = TaskWriter(committer.target, given, ("value",), attempt, lambda: NOW)
         manifests.append(writer.run(rows))
     if batch is None:
         return committer.commit(job, manifests, given.segment_bytes)
@@ -114,7 +115,7 @@ def commit(world: World, rng: random.Random, batch: int | None, topics: Sequence
     values = {key: world.values(rng.choice((1, 3, 30)), 60) for key in wanted or [(topics[0], 0)]}
     tasks, sent_at = rng.choice((1, 2, 3)), world.point()
     before = _ends(world.log_dir, values)
-    assert write_job(world.log_dir, values, tasks, batch, LocalTarget)
+    assert write_job(world.log_dir, values, tasks, batch, LocalStagedJobs)
     job = SentJob(values, tasks, batch, sent_at, world.point() - 1)
     world.facts.setdefault("jobs", []).append(job)
     for key, own in values.items():
@@ -181,7 +182,7 @@ class SinkCheck(StateCheck):
         last = replayed is not None and replayed is self.jobs[-1]
         try:
             if replayed is not None and last:
-                was_new = write_job(self.log_dir, replayed.values, replayed.tasks, replayed.batch, CrashedTarget)
+                was_new = write_job(self.log_dir, replayed.values, replayed.tasks, replayed.batch, CrashedJobs)
                 if was_new and replayed.acked_at < self.point:
                     self.report("commit-forgotten", f"micro-batch {replayed.batch} was committed, and written again")
             # A crash while the broker made the topic may leave one partition, to which the sink alone adds no other.
@@ -190,7 +191,7 @@ class SinkCheck(StateCheck):
             values: Values = {(topic, n): [b"after %d %d %d" % (self.count, n, m) for m in range(3)]
                               for n in range(PARTITIONS)}  # fmt: skip
             self.count += 1
-            write_job(self.log_dir, values, 1, None, CrashedTarget)
+            write_job(self.log_dir, values, 1, None, CrashedJobs)
         except CorruptLog as error:
             if not may_refuse:
                 self.report("sink-refuses", str(error))

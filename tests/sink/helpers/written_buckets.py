@@ -19,8 +19,9 @@ from kafkalog_spark.sink.bucket_commit_log import COMMITS
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
 from kafkalog_spark.sink.bucket_stage import STAGED
 from kafkalog_spark.sink.commit_log import record_file
-from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.committers import bucket_committer
+from kafkalog_spark.sink.job_opening import recover
+from kafkalog_spark.sink.task_manifest import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.sink.helpers.written_logs import NOW, options, rows_of
 from tests.store.buckets import s3_store
@@ -142,7 +143,7 @@ def stage(
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         attempt = TaskAttempt(job, task, NOW, query)
-        writer = TaskWriter(bucket_committer(bucket), options(Path("/"), **given), record, attempt, lambda: NOW)
+        writer = TaskWriter(bucket_committer(bucket).target, options(Path("/"), **given), record, attempt, lambda: NOW)
         manifests.append(writer.run(listed))
     return manifests
 
@@ -156,7 +157,7 @@ def write(
 ) -> bool:
     """Stage and commit a write as the writer and Spark do; return True if it was not committed before."""
     committer = bucket_committer(bucket)
-    committer.recover()
+    recover(committer.target)
     job = uuid4().hex
     tried = False
     try:

@@ -20,13 +20,14 @@ from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink import jobs
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.commit_record import CommitRecord
 from kafkalog_spark.sink.committers import local_committer
+from kafkalog_spark.sink.job_opening import recover
 from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
 from kafkalog_spark.sink.option_parsing import parse_write_options
 from kafkalog_spark.sink.options import WriteOptions
+from kafkalog_spark.sink.task_manifest import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000
@@ -119,7 +120,7 @@ def stage(
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         attempt = TaskAttempt(job, task, NOW, query)
         writer = TaskWriter(
-            local_committer(LocalDirectory(log_dir)), options(log_dir, **given), record, attempt, lambda: NOW
+            local_committer(LocalDirectory(log_dir)).target, options(log_dir, **given), record, attempt, lambda: NOW
         )
         manifests.append(writer.run(listed))
     return manifests
@@ -136,7 +137,7 @@ def write(
     """Stage and commit a write as the writer and Spark do; return True if it was not committed before."""
     writer = committer(log_dir, on_step)
     if log_dir.exists():
-        writer.recover()
+        recover(writer.target)
     job = open_job(log_dir)
     try:
         staged = stage(log_dir, job, *tasks, query=query, batch=batch, **given)

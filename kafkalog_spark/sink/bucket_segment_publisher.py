@@ -1,150 +1,38 @@
-"""Segments in a bucket, made of staged objects, without locks or renames.
+"""Publication in a bucket: segments are made of staged objects, without locks or renames.
 
 Several writers may complete the same commit at the same time, and each may stop at any step. So an object is put only
 if it does not exist, and its bytes depend only on the commit's record and the staged objects. The .log of a segment is
 put last, and the segments of a partition one after the other, so that a reader sees a valid log at every instant.
-
-    kafkalog.staged/<job>/<task>-<attempt>-<n>.log    whole batches of one partition, without offsets yet
-
-There is no heartbeat object: stale objects are recognised by their age. Objects cannot be truncated, so a write to a
-log that ends with a torn batch is refused.
 """
 
 from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
-from kafkalog_spark.log.write.segment_restamping import PieceStamper
-from kafkalog_spark.sink.bucket_commit_log import RETENTION_SECONDS
+from kafkalog_spark.log.write.segment_restamping import INDEX_SUFFIXES, PieceStamper
 from kafkalog_spark.sink.bucket_directory import BucketDirectory
-from kafkalog_spark.sink.bucket_stage import STAGED, BucketStage
-from kafkalog_spark.sink.commit_plan import PartitionEnd, partition_end
-from kafkalog_spark.sink.commit_record import CommitRecord, NewTopic, PlannedSegment
-from kafkalog_spark.sink.segment_target import INDEX_SUFFIXES, SegmentTarget, check_cleaned
+from kafkalog_spark.sink.commit_record import NewTopic, PlannedSegment
+from kafkalog_spark.sink.segment_publisher import SegmentPublisher
 
 _METADATA_BYTES = 1000
+
 _PUT_TRIES = 5
 """Tries of a put. While another writer puts the same object, a gateway may refuse the put and not list the object."""
 
-_REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
-
 
 @dataclass(frozen=True)
-class BucketTarget(SegmentTarget):
-    """Segments of a log directory in a bucket."""
+class BucketSegmentPublisher(SegmentPublisher):
+    """Publishes segments in a log directory in a bucket."""
 
     directory: BucketDirectory
-
-    lists_new_topics_whole = True  # the last partition is made first
-    join_bytes = layout.MAX_INT64  # any number of staged objects becomes one segment
-
-    @property
-    def parallel(self) -> int:  # type: ignore[override]
-        return self.directory.parallel
-
-    # Jobs of a stream end by their age alone: another process may be writing the same micro-batch, and still needs its
-    # staged objects.
-
-    def stage(self, job: str) -> BucketStage:
-        return BucketStage(self.directory, job)
-
-    def staged(self, job: str) -> list[str]:
-        return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.below(f"{STAGED}/{job}")]
-
-    def sweep(self, job: str) -> None:
-        """Remove the job's objects, and those of jobs whose newest object is older than RETENTION_SECONDS."""
-        staged = self.directory.below(STAGED)
-        now = max((item.modified_s for item in staged), default=0.0)
-        newest: dict[str, float] = {}
-        for item in staged:
-            owner = item.name.partition("/")[0]
-            newest[owner] = max(newest.get(owner, 0.0), item.modified_s)
-        ended = {owner for owner, at in newest.items() if owner == job or now - at > RETENTION_SECONDS}
-        self.directory.delete([f"{STAGED}/{item.name}" for item in staged if item.name.partition("/")[0] in ended])
-
-    def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        listing = self.directory.list_directory()
-        directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
-        return [directory for directory in directories if directory is not None]
-
-    def end_of(
-        self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
-    ) -> PartitionEnd:
-        """Return the end of a partition.
-
-        One LIST request suffices if the last segment is still `last`. Otherwise the end is found as readers do.
-        """
-        log = location.open_without_checkpoints()
-        if (
-            last is not None
-            and log.segments
-            and log.segments[-1].base_offset == last.base_offset
-            and log.size_of(len(log.segments) - 1) == last.size
-        ):
-            return PartitionEnd(last.next_offset, last.leader_epoch, None)
-        try:
-            check_cleaned(log, _REPAIR)
-            log = location.open(checkpoints=checkpoints)
-            end = log.log_end
-            size = log.size_of(len(log.segments) - 1) if log.segments else 0
-            if size != end.position:
-                raise CorruptLog(
-                    f"the last segment has {size - end.position} bytes after its last whole batch, at byte "
-                    f"{end.position}, as a crash or a copy of a running broker's file leaves them; an object cannot be "
-                    "truncated",
-                    path=posixpath.join(location.directory, log.segments[-1].log),
-                    position=end.position,
-                    offset=end.offset,
-                )
-        except KafkalogError as error:
-            error.hint = error.hint or _REPAIR
-            raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
-        replaces_empty = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
-        epochs = leader_epochs_or_empty(location.store, location.directory)
-        return partition_end(end.offset, epochs, replaces_empty=replaces_empty)
-
-    def prepare(self, record: CommitRecord) -> None:
-        """Check that all pieces exist: a commit that names missing pieces could never be completed."""
-        needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
-        directory = f"{STAGED}/{record.job}"
-        listed = self.directory.below(directory) if needed else ()
-        missing = needed - {(f"{directory}/{staged.name}", staged.size) for staged in listed}
-        if missing:
-            raise JobEnded(
-                f"{len(missing)} of {len(needed)} staged objects are gone or have another size",
-                path=self.directory.path(min(missing)[0]),
-                hint="nothing was written; staged objects are removed after a week, or another process removed them: "
-                "run the write again",
-            )
-
-    def remaining(self, record: CommitRecord) -> CommitRecord:
-        created = {topic.name for topic in record.topics}
-
-        def is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
-            stem = names.segment_name(segment.base_offset)
-            has_indexes = {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
-            # The indexes may be those of the empty segment that is replaced.
-            return has_indexes and not segment.replaces_empty and sizes.get(stem + names.LOG_SUFFIX) == segment.size
-
-        def incomplete(segments: list[PlannedSegment]) -> list[PlannedSegment]:
-            sizes = self.directory.sizes(segments[0].directory)
-            if sizes or segments[0].topic in created:
-                return [segment for segment in segments if not is_complete(segment, sizes)]
-            self.warn_deleted(segments)
-            return []
-
-        remaining = self.run([partial(incomplete, segments) for segments in record.segments_by_partition().values()])
-        return replace(record, segments=tuple(segment for segments in remaining for segment in segments))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
         """Put the last partition first, so that a listing shows how many there will be.
