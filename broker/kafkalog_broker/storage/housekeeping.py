@@ -139,7 +139,7 @@ class Housekeeping:
         try:
             flush()
         except BrokerError as error:
-            # `Log.fail` has taken the log offline already.
+            # The failed flush has taken the log offline.
             if not log.is_closed:  # otherwise the log was deleted meanwhile
                 _log.error("%s could not be flushed: %s", log.name, error)
         finally:
