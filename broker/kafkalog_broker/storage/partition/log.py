@@ -376,7 +376,7 @@ class Log:
                 if up_to is not None and local.recovery_point >= up_to:
                     return
                 self.check_online()
-                with self.offline_on_error(nothing_changed=True):  # EMFILE is raised before any fsync
+                with self.offline_on_error(nothing_changed=True):  # EMFILE precedes any fsync, so a retry is safe
                     end = local.flush()
         finally:
             local.close_if_abandoned()
