@@ -64,7 +64,7 @@ PARTITIONS = Table(
         "last_stable_offset": LONG, "log_end_offset": LONG, "high_watermark": LONG, "recovery_point": LONG,
         "leader_epochs": _EPOCHS, "clean_shutdown": BOOL, "error": TEXT,
     },
-    rows="partitions.partition_rows",
+    rows="partitions.partition_of_unit",
 )  # fmt: skip
 CONSUMER_OFFSETS = Table(
     "consumer_offsets",

@@ -15,7 +15,7 @@ from kafkalog_spark.log.tables.open_unit import Batches, OpenUnit
 from kafkalog_spark.log.tables.units import segment_size
 
 
-def partition_rows(unit: OpenUnit) -> Batches:
+def partition_of_unit(unit: OpenUnit) -> Batches:
     """Return the row of a partition. Raises NotALogDirectory if it was deleted or cannot be read."""
     location = unit.location
     closed_cleanly = location.has_checkpoints and unit.task.once_per_log_dir(location, _is_cleanly_closed)
@@ -53,7 +53,7 @@ def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed_cleanl
         # The log opened above passes over damage, which may hide the marker of a transaction. The LSO is only right
         # without damage.
         undamaged_log = location.open(checkpoints=checkpoints)
-        if undamaged_log.log_end_offset == row["log_end_offset"]:  # otherwise records were appended meanwhile
+        if undamaged_log.log_end_offset == row["log_end_offset"]:  # otherwise the log has changed meanwhile
             row["last_stable_offset"] = last_stable_offset(undamaged_log)
     except KafkalogError as error:
         row["error"] = str(error)
