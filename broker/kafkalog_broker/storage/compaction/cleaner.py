@@ -85,7 +85,7 @@ class Cleaner:
         [segment] = [segment for segment in request.segments if segment.base_offset == overflow.base_offset]
         pieces = write_pieces(request.directory, segment.base_offset, request.config.index_entry_bytes)
         try:
-            self._host.check()
+            self._host.check_not_aborted()
             self._host.replace(pieces, [segment])
         except BaseException:
             for piece in pieces:
@@ -217,7 +217,7 @@ class Cleaner:
                         raise error.at(path=segment.log_path, position=window.start) from None
             for aborted in transactions.take_retained():
                 segment_containing(aborted.last_offset, cleaned).aborted.append(aborted)
-            self._host.check()
+            self._host.check_not_aborted()
             for written in cleaned:
                 written.finish(_modified_ns(group[-1]))
             self._host.replace(cleaned, group)
@@ -273,7 +273,7 @@ class Cleaner:
             ):
                 if wrong is not None:
                     raise wrong
-                self._host.check()
+                self._host.check_not_aborted()
                 self._host.throttle(window.size)
                 yield window
 

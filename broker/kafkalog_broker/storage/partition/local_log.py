@@ -39,6 +39,10 @@ _new = tuple.__new__  # creates SegmentEnd without its constructor, once per app
 _MAX_POSITIONS = 16  # cached positions: this many consumers of one partition resume without a search
 
 
+class SegmentsReplaced(Exception):
+    """Segments that were to be replaced are no longer closed segments of the log. The log is unchanged."""
+
+
 class FoundRange(NamedTuple):
     """Byte ranges of a read.
 
@@ -313,7 +317,7 @@ class LocalLog:
             The new segments, and the files of the old ones, renamed `.deleted`.
 
         Raises:
-            LookupError: If not all of `old` are closed segments of this log any more; nothing has changed.
+            SegmentsReplaced: If not all of `old` are closed segments of this log any more.
             OSError: If a file cannot be renamed; the log has to be loaded again.
         """
         slot = next((slot for slot, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
@@ -321,7 +325,9 @@ class LocalLog:
         if after >= len(self.segments) or any(
             segment is not other for segment, other in zip(self.segments[slot:after], old, strict=True)
         ):
-            raise LookupError(f"{self.directory} no longer has the {len(old)} segments from {old[0].base_offset} on")
+            raise SegmentsReplaced(
+                f"{self.directory} no longer has the {len(old)} segments from {old[0].base_offset} on"
+            )
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
             LogSegment(
