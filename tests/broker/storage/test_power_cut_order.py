@@ -113,7 +113,7 @@ def test_flush_syncs_a_segment_that_is_rolled_while_the_flush_begins(tmp_path):
         @_has_unsynced_segment.setter
         def _has_unsynced_segment(self, value):
             if self.may_roll and not value:
-                self.may_roll = False
+                Rolling.may_roll = False
                 self.roll(NOW)
             self.value = value
 
@@ -122,7 +122,7 @@ def test_flush_syncs_a_segment_that_is_rolled_while_the_flush_begins(tmp_path):
     log.flush()
     log.append(validated(1), NOW)
     log.local.__class__ = Rolling
-    log.local.may_roll = True
+    Rolling.may_roll = True
     log.flush()
     assert bases(log) == [0, 2]
     assert log.local.segments[0].is_synced
