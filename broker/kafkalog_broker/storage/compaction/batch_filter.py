@@ -153,7 +153,7 @@ class BatchFilter:
         wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
         payload = self._decompressor.scratch.read_only()
         magic = int(header[HeaderColumn.MAGIC])
-        messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.add)
+        messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.offset_shift)
         stays = self._select_retained(payload, messages, keeps_tombstones)
         if stays.all():
             batches = header[[HeaderColumn.SIZE, HeaderColumn.LAST_OFFSET, HeaderColumn.MAX_TIMESTAMP]].reshape(1, 3)

@@ -187,7 +187,7 @@ class Cleaner:
             wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
             if not self._keys.add_messages(
-                payload, find_messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)
+                payload, find_messages_in(payload, 0, wrapper.end, magic, wrapper.offset_shift, first)
             ):
                 return False
         return True
