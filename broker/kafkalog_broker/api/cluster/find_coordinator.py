@@ -21,7 +21,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
@@ -117,9 +117,11 @@ async def _response(request: Request, denied: Set[str], message: str | None = No
         denial = {**_NO_NODE, "error_code": code}
     if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
         if denied:
-            return respond(request, error_message=denial_message, **denial)
+            return build_response(request, error_message=denial_message, **denial)
         # Without an error Kafka sends the message of Errors.NONE, which is "NONE".
-        return respond(request, error_message="NONE" if result["error_code"] is ErrorCode.none else message, **result)
+        return build_response(
+            request, error_message="NONE" if result["error_code"] is ErrorCode.none else message, **result
+        )
     return await respond_in_slices(request, "coordinators", (
         {"key": key, "error_message": "", **denial} if key in denied  # Kafka has no message for a denied key here
         else {"key": key, "error_message": message or "", **result}

@@ -13,7 +13,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 from kafkalog_broker.transactions.transaction_state import STATES_BY_LABEL
 
@@ -42,7 +42,7 @@ def list_transactions(request: Request, broker: Broker) -> Any:
         if request.access is None or not request.authorization_error(metadata.transactional_id, quiet=True)
     ]  # fmt: skip
     unknown_states = [name for name in body.state_filters if name not in STATES_BY_LABEL]
-    return respond(request, unknown_state_filters=unknown_states, transaction_states=transactions)
+    return build_response(request, unknown_state_filters=unknown_states, transaction_states=transactions)
 
 
 def _matching(transactions: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
