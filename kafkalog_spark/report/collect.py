@@ -69,6 +69,7 @@ class _Collector:
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
+        metas = [meta_properties_or_default(root.store, root.path) for root in self._dirs.roots]  # fails early
         totals = self._walk_batches()
         rows = list(self._rows("partitions", self._locations, "partitions"))
         errors, notes, findings = self._check() if self._has_check else (None, None, [])
@@ -76,7 +77,6 @@ class _Collector:
         for codec in totals.codecs.values():
             codec.ratio = self._ratio(codec)
         partitions = summary.partitions_of(rows, totals)
-        metas = [meta_properties_or_default(root.store, root.path) for root in self._dirs.roots]
         return Facts(
             paths=self._dirs.paths,
             cluster_ids=tuple(sorted({meta.cluster_id for meta in metas if meta.cluster_id})),

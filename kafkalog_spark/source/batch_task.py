@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,14 +26,21 @@ if TYPE_CHECKING:
 
 
 def read_batch_task(read: ResolvedRead, row_filter: RowFilter, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch query's task in the schema of the read. Its splits share the buffers of the scan."""
-    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
-
+    """Yield the rows of a batch query's task in the schema of the read."""
     projection = plan_projection(read)
     request = scan_request(read.options, row_filter, projection.columns)
+    yield from rows_of_task(_scan_splits(splits, read.options, row_filter, request), splits, projection)
+
+
+def _scan_splits(
+    splits: Sequence[Split], options: ReadOptions, row_filter: RowFilter, request: ScanRequest
+) -> Generator[pa.RecordBatch, None, None]:
+    """Scan all splits of a task with the same buffers."""
+    from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
+
     buffers = ScanBuffers()
-    scanned = chain.from_iterable(_scan_split(split, read.options, row_filter, request, buffers) for split in splits)
-    yield from rows_of_task(scanned, splits, projection)
+    for split in splits:
+        yield from _scan_split(split, options, row_filter, request, buffers)
 
 
 def _scan_split(

@@ -14,10 +14,9 @@ only partition of the batch. If that block is lost, a task reads the partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -197,14 +196,18 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
         )
 
     def _rows_of(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the splits in the schema of the read. The splits share the buffers of the scan."""
-        from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
-
+        """Yield the rows of the splits in the schema of the read."""
         projection = plan_projection(self._read)
         request = scan_request(self._options, RowFilter(), projection.columns)
+        yield from rows_of_task(self._scan_splits(splits, request), splits, projection)
+
+    def _scan_splits(self, splits: Sequence[Split], request: ScanRequest) -> Generator[pa.RecordBatch, None, None]:
+        """Scan all splits with the same buffers."""
+        from kafkalog_spark.log.decode.scan_buffers import ScanBuffers  # loads the kernels
+
         buffers = ScanBuffers()
-        scanned = chain.from_iterable(self._scan_split(split, request, buffers) for split in splits)
-        yield from rows_of_task(scanned, splits, projection)
+        for split in splits:
+            yield from self._scan_split(split, request, buffers)
 
     def _scan_split(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         # The log is opened without its checkpoints: the planner has checked the range, and the scan checks every batch.

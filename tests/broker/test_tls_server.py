@@ -14,7 +14,7 @@ from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.metadata.v12.request import MetadataRequest
 
 from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
-from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.certificate_authority import IssuedCertificate
 from kafkalog_broker.testing_support.client_requests import ask
 from tests.broker.security.stores import authority, der, inline, pem_file, pkcs12_file, server
 
@@ -110,8 +110,8 @@ def test_passwords_are_described_without_their_values(broker: RunningBroker, tmp
         assert described(broker, name) is None
 
 
-def other_key() -> Issued:
-    return Issued(server().chain, authority().issue("x").key)
+def other_key() -> IssuedCertificate:
+    return IssuedCertificate(server().chain, authority().issue("x").key)
 
 
 def test_broker_with_an_unreadable_keystore_does_not_start(tmp_path: Path):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.certificate_authority import IssuedCertificate
 from kafkalog_broker.testing_support.security import SecurityForTests
 from tests.interop.real_kafka import available, classpath
 
@@ -43,7 +43,7 @@ def trusting(broker: RunningBroker) -> dict[str, str]:
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": broker.security.certificate}
 
 
-def showing(issued: Issued) -> dict[str, str]:
+def showing(issued: IssuedCertificate) -> dict[str, str]:
     return {
         "ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": issued.chain, "ssl.keystore.key": issued.key
     }  # fmt: skip
@@ -71,7 +71,7 @@ def cells(brokers: Mapping[str, RunningBroker], tokens: Path) -> Cells:
     found: Cells = {"SSL": (trusting(brokers["SSL"]), TRAFFIC)}
     mutual = brokers["mutual SSL"]
     assert mutual.security is not None
-    ended = mutual.security._authority.issue("alice", ends=datetime.now(UTC) - timedelta(hours=1))
+    ended = mutual.security._authority.issue("alice", expires_at=datetime.now(UTC) - timedelta(hours=1))
     refused = {"refused": "SslAuthenticationException"}
     found["mutual SSL"] = ({**trusting(mutual), **showing(mutual.security.issued("alice"))}, TRAFFIC)
     found["mutual SSL, expired certificate"] = ({**trusting(mutual), **showing(ended)}, refused)

@@ -10,7 +10,12 @@ from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.security.api_rights import RIGHTS
 
-NO_AUTHORIZER = "No Authorizer is configured."
+INVALID_REQUEST_MESSAGE = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""Kafka's message for INVALID_REQUEST without a message of its own."""
+NO_AUTHORIZER_MESSAGE = "No Authorizer is configured."
 
 _FIRST_VERSION_WITH_PRODUCER_FENCED = {22: 4, 24: 2, 25: 2, 26: 2}
 """By API key: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
@@ -43,10 +48,10 @@ def code_for_version(request: Request, code: ErrorCode) -> ErrorCode:
 def denial_message(request: Request, code: ErrorCode) -> str | None:
     """Return the message for a request that was denied as a whole, or None for other errors.
 
-    It names the missing right on the cluster. Kafka's message also contains the printed form of an internal object.
+    It names the missing right on the cluster. Kafka's message also contains the toString of an internal object.
     """
     if code is ErrorCode.cluster_authorization_failed:
         for right in RIGHTS[request.api_key].of_request(request):
             if right.resource is ResourceType.CLUSTER:
                 return f"The request needs {right.operation.name} permission."
-    return NO_AUTHORIZER if code is ErrorCode.security_disabled else None
+    return NO_AUTHORIZER_MESSAGE if code is ErrorCode.security_disabled else None

@@ -89,7 +89,7 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
-    def is_deleted(self) -> bool:
+    def deletes_by_retention(self) -> bool:
         """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
 
@@ -99,7 +99,7 @@ class LogConfig:
 
         With an empty cleanup.policy it does if segments are copied to remote storage.
         """
-        return self.is_deleted or (not self.cleanup_policy and self.copies_segments)
+        return self.deletes_by_retention or (not self.cleanup_policy and self.copies_segments)
 
     @property
     def copies_segments(self) -> bool:

@@ -73,7 +73,7 @@ class LogFlushes:
         ):
             await asyncio.shield(self._begin_flush(log))
             if log.is_closed:
-                log.check()  # raises, because the log is closed
+                log.check_online()  # raises, because the log is closed
 
     def _begin_flush(self, log: Log) -> asyncio.Future[None]:
         """Return the running flush of `log`, or start one."""

@@ -12,6 +12,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_request import FetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.file_handles import MAX_OPEN_WITH_RESPONSES, FileHandle, FileSlice
+from kafkalog_broker.storage.partition.leader_epoch_lookup import check_leader_epoch, diverging_epoch
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
@@ -133,7 +134,7 @@ async def read_partitions(
             await time_slice.next()
         try:
             log = find_log(request)
-            log.check_leader_epoch(request.current_leader_epoch)
+            check_leader_epoch(log, request.current_leader_epoch)
             result = _read(request, log, bytes_left, at_once, bytes_left == max_bytes, read_committed)
             if result.diverging_epoch is not None:
                 must_respond = True
@@ -159,7 +160,7 @@ def _read(
     offset = request.fetch_offset
     appended_bytes = log.appended_bytes
     if request.last_fetched_epoch >= 0:
-        diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
+        diverging = diverging_epoch(log, offset, request.last_fetched_epoch)
         if diverging is not None:
             return FetchedPartition(
                 request, _NO_ERROR, log, high_watermark, stable, log_start,

@@ -6,14 +6,21 @@ local log, in a worker thread, and `search_remote` reads remote storage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.file_handles import FileSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.timestamp_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, TimestampAndOffset
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.timestamp_lookup import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    TimestampAndOffset,
+    max_timestamp_offset,
+    offset_for_timestamp,
+)
 from kafkalog_spark.format import layout
 
 if TYPE_CHECKING:
@@ -123,15 +130,17 @@ def _search(query: TimestampQuery) -> TimestampAndOffset:
             ErrorCode.unsupported_for_message_format, f"the newest messages of {log.name} are of format v0"
         )
     is_max = query.timestamp == MAX_TIMESTAMP
-    return query.visible(log.max_timestamp_offset() if is_max else log.offset_for_timestamp(query.timestamp))
+    return query.visible(max_timestamp_offset(log) if is_max else offset_for_timestamp(log, query.timestamp))
 
 
 def _newest_messages_are_v0(log: Log) -> bool:
     """Return whether the newest segment with messages begins with one of format v0. Raises BrokerError."""
-    newest = next((segment for segment in reversed(log.segments) if segment.size), None)
-    if newest is None:
-        return False
-    return log.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1)) == b"\0"
+    return log.search_segments(_begins_with_v0)
+
+
+def _begins_with_v0(segments: Sequence[LogSegment]) -> bool:
+    newest = next((segment for segment in reversed(segments) if segment.size), None)
+    return newest is not None and newest.handle().read(layout.MAGIC_AT, 1) == b"\0"
 
 
 def _latest_tiered(log: Log) -> int:

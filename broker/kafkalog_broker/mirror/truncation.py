@@ -19,4 +19,4 @@ def flush_truncation(log: Log) -> None:
     try:
         fsync_file(log.local.active.log_path)  # a flush skips a segment that was truncated to 0 bytes
     except OSError as error:
-        log.fail(error)
+        log.go_offline_and_raise(error)

@@ -24,9 +24,9 @@ class LoopWatch:
         if seconds <= MIN_HOLD_S:
             return
         key = int.from_bytes(api_key, "big", signed=True)
-        self.note_task(api_name(key) if key in registry() else "unknown", seconds)
+        self.record_duration(api_name(key) if key in registry() else "unknown", seconds)
 
-    def note_task(self, name: str, seconds: float) -> None:
+    def record_duration(self, name: str, seconds: float) -> None:
         """Record a step under a name."""
         if seconds > self._longest.get(name, MIN_HOLD_S):
             self._longest[name] = seconds

@@ -53,6 +53,6 @@ class TlsTurns:
         while self._waiting and now < began + HANDSHAKE_SLICE_S:
             self._waiting.popleft()()
             now = self._clock()
-        self._watch.note_task("TLS handshakes", now - began)
+        self._watch.record_duration("TLS handshakes", now - began)
         if self._waiting:
             self._loop.call_soon(self._run_steps)

@@ -57,7 +57,7 @@ def prepare_copy(
     if not has_epochs or segment.writer is not None:  # segments from before KIP-101 have no leader epochs
         reason = "it is still being written" if has_epochs else "its leader epochs are unknown"
         message = f"segment {segment.base_offset} cannot be copied: {reason}"
-        raise log.error(ErrorCode.kafka_storage_error, message, segment.base_offset)
+        raise log.partition_error(ErrorCode.kafka_storage_error, message, segment.base_offset)
     aborted = bool(segment.aborted())
     metadata = RemoteSegment(
         log.identity, new_uuid(), segment.base_offset, until - 1,

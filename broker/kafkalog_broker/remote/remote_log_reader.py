@@ -17,7 +17,11 @@ from kafkalog_broker.remote.transaction_markers import TransactionMarkers
 from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import segments_from
-from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset, offset_in_segment
+from kafkalog_broker.storage.partition.timestamp_lookup import (
+    TimestampAndOffset,
+    offset_for_timestamp,
+    offset_in_segment,
+)
 from kafkalog_spark.errors import RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
@@ -97,7 +101,7 @@ class RemoteLogReader:
             offset = segment.until
         if log.local_log_start_offset <= offset <= log.log_end_offset:
             return RemoteRead(b"", offset, [] if committed else None, fetched)
-        raise log.error(
+        raise log.partition_error(
             ErrorCode.offset_out_of_range,
             f"offset {offset} of leader epoch {log.epochs.epoch_for_offset(offset)} does not exist in remote storage; "
             f"the log has offsets {log.log_start_offset} to {log.log_end_offset}",
@@ -154,7 +158,7 @@ class RemoteLogReader:
             may_be_incomplete = may_be_incomplete or not indexed.has_whole_transaction_index
             until = segment.until
         if not is_complete:
-            with log.offline_on_error(unchanged=True):
+            with log.offline_on_error(nothing_changed=True):
                 found += aborted_in(segments_from(log.segments, until), offset, up_to)
         if may_be_incomplete:
             following: list[RemoteSegmentFile] = []
@@ -186,7 +190,7 @@ class RemoteLogReader:
     def offset_for_timestamp(
         self, log: Log, remote: RemoteLogMetadataCache, timestamp: int
     ) -> TimestampAndOffset | None:
-        """As `Log.offset_for_timestamp`, but including remote records.
+        """As timestamp_lookup.offset_for_timestamp, but including remote records.
 
         Raises:
             BrokerError, RemoteStorageError, CorruptLog: As `read`.
@@ -197,4 +201,4 @@ class RemoteLogReader:
                 found = offset_in_segment(RemoteSegmentFile(self._storage, segment), timestamp, start)
                 if found is not None:
                     return found
-        return log.offset_for_timestamp(timestamp)
+        return offset_for_timestamp(log, timestamp)

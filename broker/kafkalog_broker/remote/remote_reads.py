@@ -18,7 +18,7 @@ from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_broker.runtime.memory_trim import IdleTrim
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.segment_lookup import SCAN_READ
-from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset
+from kafkalog_broker.storage.partition.timestamp_lookup import TimestampAndOffset, offset_for_timestamp
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
 
 _log = logging.getLogger(__name__)
@@ -119,14 +119,14 @@ class RemoteReads:
         """
         remote = self._metadata.partitions.get((log.topic_id, log.partition))
         if remote is None:
-            local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
+            local: TimestampAndOffset | None = await self._call(offset_for_timestamp, log, timestamp)
             return local
         look_up = partial(self._reader.offset_for_timestamp, log, remote, timestamp)
         try:
             wait_ms = timeout_ms if timeout_ms > 0 else self._config().remote_list_offsets_request_timeout_ms
             return await self._run_in_thread(look_up, wait_ms, log)
         except TimeoutError as error:
-            raise log.error(ErrorCode.request_timed_out, str(error)) from error
+            raise log.partition_error(ErrorCode.request_timed_out, str(error)) from error
 
     async def _run_in_thread(self, read: Callable[[], _T], wait_ms: int, log: Log, lease: Lease | None = None) -> _T:
         """Run `read` in a thread, and wait at most `wait_ms` for its result.
@@ -150,7 +150,7 @@ class RemoteReads:
         if refusal is not None:
             if lease is not None:
                 lease.release()
-            raise log.error(ErrorCode.kafka_storage_error, refusal)
+            raise log.partition_error(ErrorCode.kafka_storage_error, refusal)
         begun = asyncio.Event()
         task = asyncio.create_task(self._run_in_turn(read, begun))
         self._reads.add(task)
@@ -162,7 +162,7 @@ class RemoteReads:
                     task.cancel()
                 raise TimeoutError("remote storage did not respond in time")
             if task.cancelled():
-                raise log.error(ErrorCode.kafka_storage_error, _STOPPING)
+                raise log.partition_error(ErrorCode.kafka_storage_error, _STOPPING)
             try:
                 return task.result()
             except BrokerError:
@@ -173,7 +173,7 @@ class RemoteReads:
                 is_lost = isinstance(error, RemoteResourceNotFound)
                 is_transient = isinstance(error, RemoteStorageError | OSError) and not is_lost
                 code = ErrorCode.kafka_storage_error if is_transient else ErrorCode.unknown_server_error
-                raise log.error(code, str(error)) from error
+                raise log.partition_error(code, str(error)) from error
         except BaseException:
             if lease is not None:
                 task.add_done_callback(lambda _: lease.release())

@@ -117,7 +117,7 @@ class SegmentExpirer:
         )  # fmt: skip
         expired = await asyncio.get_running_loop().run_in_executor(self.tasks.threads, decide)
         if expired.log_start_offset is not None:
-            log.check()
+            log.check_online()
             log.move_log_start(min(expired.log_start_offset, log.high_watermark))
         await self._delete(partition, expired.segments)
         _report_future_segment(partition, expired.from_future)

@@ -21,6 +21,7 @@ from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_sessions import SessionKey, ShareSession, ShareSessions
 from kafkalog_broker.share.share_state import NO_START_OFFSET, SharePartitionKey, ShareState
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.timestamp_lookup import offset_for_timestamp
 
 
 class SharePartitionManager:
@@ -105,7 +106,7 @@ class SharePartitionManager:
             return log.log_start_offset
         duration_ms = reset_duration_ms(settings.auto_offset_reset)
         if duration_ms is not None:
-            record = await self._run_blocking(log.offset_for_timestamp, self._clock.now_ms() - duration_ms)
+            record = await self._run_blocking(offset_for_timestamp, log, self._clock.now_ms() - duration_ms)
             if record is not None:
                 return int(record.offset)
         return log.high_watermark

@@ -1,9 +1,12 @@
-"""Periodic work of a broker: due tasks of its parts, and the reload of certificate files."""
+"""What a broker does periodically: housekeeping of logs, groups, transactions and share state, and the reload of
+certificate files."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 from kafkalog_broker.broker import Broker
@@ -11,7 +14,8 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 
-_FLUSH_POLL_INTERVAL_S = 0.01  # interval at which `catch_up` checks for the end of flushes that retention waits for
+_FLUSH_POLL_INTERVAL_S = 0.01
+"""How often `catch_up` checks whether the flushes that retention waits for have ended."""
 
 _logger = logging.getLogger(__name__)
 
@@ -24,26 +28,30 @@ class PeriodicTasks:
         self._watch = watch
 
     async def run_due(self) -> None:
-        """Run the tasks that are due now, or a part of them if they are many. Exceptions are logged."""
+        """Run the tasks that are due now, or a part of them if they are many.
+
+        An exception is logged, and the other tasks run nevertheless.
+        """
         broker = self._broker
         began = perf_counter()
         now_ms = broker.clock.now_ms()
-        try:
+        with _logging_failure("the housekeeping of logs"):
             broker.logs.tick(now_ms)
+        with _logging_failure("the housekeeping of groups"):
             broker.groups.tick()
+        with _logging_failure("the housekeeping of transactions"):
             broker.transactions.tick(now_ms)
+        with _logging_failure("the completion of transactions"):
             broker.transaction_ends.complete_soon()
-        except Exception:
-            _logger.exception("a periodic task failed and is tried again")
-        self._watch.note_task("periodic tasks", perf_counter() - began)
-        try:
+        self._watch.record_duration("periodic tasks", perf_counter() - began)
+        # These tasks release the event loop in between, so their duration is not that of one step of the loop.
+        with _logging_failure("the snapshots of share partitions"):
             await run_in_slices(broker.share_coordinator.snapshot_cold_if_due())
+        with _logging_failure("the pruning of the share state"):
             await broker.share_coordinator.prune_if_due()
-        except Exception:
-            _logger.exception("a periodic task failed and is tried again")
 
     async def catch_up(self) -> None:
-        """Run all tasks that are due after a test has advanced the clock."""
+        """Run all tasks that are due after a test has advanced the clock. Waits for flushes that retention needs."""
         logs = self._broker.logs
         for _ in range(1 + len(logs.partitions()) // RETENTION_CHECKS_PER_TICK):
             await self.run_due()
@@ -59,3 +67,12 @@ class PeriodicTasks:
             changed = await broker.run_blocking(broker.tls.changed_files)
             if changed is not None:
                 broker.tls.use(changed)
+
+
+@contextmanager
+def _logging_failure(task: str) -> Iterator[None]:
+    """Log an exception of a task, which is tried again at the next tick."""
+    try:
+        yield
+    except Exception:
+        _logger.exception("%s failed; it runs again at the next tick", task)

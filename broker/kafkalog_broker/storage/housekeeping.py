@@ -20,7 +20,7 @@ from kafkalog_broker.storage.log_entry import Key, LogEntry, take_offline
 from kafkalog_broker.storage.log_table import LogTable
 from kafkalog_broker.storage.offset_checkpoint import OffsetCheckpoint
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.retention import may_be_due, segment_from_future
+from kafkalog_broker.storage.partition.retention import may_be_due, segment_blocking_retention
 from kafkalog_broker.storage.scheduled_removals import ScheduledRemovals
 
 _log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class Housekeeping:
         try:
             flush()
         except BrokerError as error:
-            # `Log.fail` has taken the log offline already.
+            # The failed flush has taken the log offline.
             if not log.is_closed:  # otherwise the log was deleted meanwhile
                 _log.error("%s could not be flushed: %s", log.name, error)
         finally:
@@ -173,7 +173,7 @@ class Housekeeping:
 
     def _warn_of_future_segment(self, key: Key, log: Log, now_ms: int) -> None:
         """Warn once about a segment that retention.ms keeps because of a timestamp in the future (KAFKA-18929)."""
-        segment = segment_from_future(log.segments, log.config, now_ms)
+        segment = segment_blocking_retention(log.segments, log.config, now_ms)
         if segment is None:
             self._warned_of.pop(key, None)
         elif self._warned_of.get(key) != segment.log_path:

@@ -14,7 +14,7 @@ from typing import Any
 from kafkalog_broker.config.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM_MECHANISMS
 from kafkalog_broker.security.scram import MIN_ITERATIONS, salt_password
-from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
+from kafkalog_broker.testing_support.certificate_authority import Authority, IssuedCertificate
 from kafkalog_broker.testing_support.signed_tokens import SignedTokens
 
 ADMIN = "kafkalog-testing"  # user of the test helpers, such as `create_topic` and `ask`
@@ -134,7 +134,7 @@ class SecurityForTests:
     def _tokens(self) -> SignedTokens:
         return SignedTokens()
 
-    def issued(self, user: str) -> Issued:
+    def issued(self, user: str) -> IssuedCertificate:
         """Return the certificate of a user and its key."""
         if user != ADMIN:
             self.password(user)

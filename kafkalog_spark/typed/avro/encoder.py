@@ -72,7 +72,7 @@ class AvroEncoder:
         self.prefix = b""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        entries, valid = Entries.of(columns), valid_of(columns)
+        entries, valid = Entries.of_rows(columns), valid_of(columns)
         if self._is_single_column:
             entries = entries.fields()[0]
         return as_values(self._write(entries), self.prefix, valid)
@@ -275,7 +275,7 @@ def _union_struct_writer(type_: pa.DataType, avro: AvroType, null_index: bytes |
             parts.append(Fragment(concat_fragments(write_member(chosen_entries)), branch_index, chosen))
         if null_index is None:
             entries.refuse_nulls(TARGET, path, "null, and the union has none")
-            entries.refuse(all_null, TARGET, path, "null, and the union has none")
+            entries.refuse_where(all_null, TARGET, path, "null, and the union has none")
         return [*parts, Fragment(ByteSlices.empty(len(all_null)), null_index or b"", all_null)]
 
     return write

@@ -15,6 +15,7 @@ from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import MILLIS
 from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
+from kafkalog_spark.typed.columns.enum_indexes import enum_indexes
 from kafkalog_spark.typed.columns.number_slices import (
     fixed_width,
     length_prefixed,
@@ -44,7 +45,7 @@ def _encode_integers(entries: Entries, avro: AvroType, path: str) -> list[Fragme
     numbers = whole_numbers(entries.array)
     if avro.kind == "int":
         wrong = (numbers < -_INT32) | (numbers >= _INT32)
-        entries.refuse(wrong, TARGET, path, "a number beyond 32 bits, and the schema has an int")
+        entries.refuse_where(wrong, TARGET, path, "a number beyond 32 bits, and the schema has an int")
     return [Fragment(zigzags(numbers))]
 
 
@@ -53,12 +54,12 @@ def _encode_bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]
     if avro.kind != "fixed":
         return length_prefixed(slices, zigzags)
     wrong = slices.sizes() != avro.size
-    entries.refuse(wrong, TARGET, path, f"not the {avro.size} bytes of a fixed")
+    entries.refuse_where(wrong, TARGET, path, f"not the {avro.size} bytes of a fixed")
     return [Fragment(slices)]
 
 
 def _encode_symbols(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(zigzags(entries.indexes_of(avro.symbols, TARGET, path, f"not a symbol of {avro.name}")))]
+    return [Fragment(zigzags(enum_indexes(entries, avro.symbols, TARGET, path, f"not a symbol of {avro.name}")))]
 
 
 def _encode_timestamps(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
@@ -68,7 +69,7 @@ def _encode_timestamps(entries: Entries, avro: AvroType, path: str) -> list[Frag
         return [Fragment(zigzags(us // 1000))]
     if avro.logical in ("timestamp-nanos", "local-timestamp-nanos"):
         limit = np.iinfo(np.int64).max // 1000
-        entries.refuse((us < -limit) | (us > limit), TARGET, path, "a time beyond 64 bits of nanoseconds")
+        entries.refuse_where((us < -limit) | (us > limit), TARGET, path, "a time beyond 64 bits of nanoseconds")
         return [Fragment(zigzags(us * 1000))]
     return [Fragment(zigzags(us))]
 
@@ -78,7 +79,7 @@ def encode_decimals(entries: Entries, avro: AvroType, path: str) -> list[Fragmen
     try:
         array = decimals.cast(pa.decimal128(avro.precision, avro.scale))
     except pa.ArrowInvalid:
-        entries.refuse(
+        entries.refuse_where(
             ~_which_fit(decimals, avro), TARGET, path, f"more than decimal({avro.precision}, {avro.scale}) holds"
         )
         raise

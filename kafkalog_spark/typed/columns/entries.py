@@ -1,8 +1,11 @@
-"""Entries of a column that is being encoded, with the indexes of their rows, which errors name."""
+"""Values of a column that is being encoded, at any nesting depth.
+
+Each value has the index of its top-level row, so that an error can name the row. Errors also name the schema with which
+the row is encoded, and the path of the field in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,25 +14,25 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.typed.columns.byte_slices import valid_of
-from kafkalog_spark.typed.columns.number_slices import whole_numbers
 
-NOT_WRITTEN = -1  # instead of the index of a row: the entry is inside a null and is not written
+NOT_WRITTEN = -1
+"""Row index of an entry under a null parent. It is not written, so no value of it is an error."""
 
 
 class Entries(NamedTuple):
-    """The entries of a column, at any depth.
+    """The values of a column at one depth.
 
     Attributes:
-        array: n entries.
-        rows: int64[n], the index of the row that each entry belongs to, or NOT_WRITTEN.
+        array: n values.
+        rows: int64[n], the index of the top-level row of each value, or NOT_WRITTEN.
     """
 
     array: pa.Array
     rows: np.ndarray
 
     @classmethod
-    def of(cls, columns: pa.StructArray) -> Entries:
-        """Return the rows of an encoder as entries. A null row becomes a null value, so its fields are not written."""
+    def of_rows(cls, columns: pa.StructArray) -> Entries:
+        """Make entries of the rows to encode. The fields of a null row are not written."""
         rows, valid = np.arange(len(columns)), valid_of(columns)
         return cls(columns, rows if valid is None else np.where(valid, rows, NOT_WRITTEN))
 
@@ -40,56 +43,46 @@ class Entries(NamedTuple):
         return [Entries(field, rows) for field in self.array.flatten()]
 
     def elements(self) -> tuple[Entries, np.ndarray]:
-        """Return the elements of lists, or the entries of maps as structs.
+        """Return the elements of lists, or the key/value pairs of maps as structs.
 
         Returns:
             (elements of all lists; int64[n + 1], the offsets of each list in them).
         """
-        array = self.array
-        if pa.types.is_map(array.type):  # Arrow flattens lists only
-            entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-            bits, offsets = array.buffers()[:2]
-            list_type = pa.list_(entries.type)
-            array = pa.Array.from_buffers(
-                list_type, len(array), [bits, offsets], offset=array.offset, children=[entries]
-            )
+        array = _list_of_pairs(self.array) if pa.types.is_map(self.array.type) else self.array
         sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         offsets = np.zeros(len(array) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         return Entries(array.flatten(), np.repeat(self.rows, sizes)), offsets
 
-    def refuse(self, wrong: np.ndarray, target: str, path: str, problem: str) -> None:
-        """Raise InvalidRecord for the first wrong entry that is not null and is written, if any.
+    def refuse_where(self, wrong: np.ndarray, schema_name: str, path: str, problem: str) -> None:
+        """Raise InvalidRecord if `wrong` marks an entry that is written and is not null. The error names the first one.
 
         Args:
             wrong: bool[n].
-            target: The schema with which the row is encoded, for the error.
-            path: Path of the field, for the error.
-            problem: What is wrong with the entry, for the error.
+            schema_name: The schema with which the row is encoded.
+            path: Path of the field.
+            problem: What is wrong with the entry.
         """
         if wrong.any():
             valid = valid_of(self.array)
-            self._refuse_first(wrong if valid is None else wrong & valid, target, path, problem)
+            self._refuse_first(wrong if valid is None else wrong & valid, schema_name, path, problem)
 
-    def refuse_nulls(self, target: str, path: str, problem: str) -> None:
-        """Raise InvalidRecord for the first entry that is null and has to be written. Arguments as for `refuse`."""
+    def refuse_nulls(self, schema_name: str, path: str, problem: str) -> None:
+        """Raise InvalidRecord if an entry is null and has to be written. Arguments as for `refuse_where`."""
         valid = valid_of(self.array)
         if valid is not None:
-            self._refuse_first(~valid, target, path, problem)
+            self._refuse_first(~valid, schema_name, path, problem)
 
-    def _refuse_first(self, wrong: np.ndarray, target: str, path: str, problem: str) -> None:
+    def _refuse_first(self, wrong: np.ndarray, schema_name: str, path: str, problem: str) -> None:
         indexes = np.flatnonzero(wrong & (self.rows != NOT_WRITTEN))
         if len(indexes):
-            raise InvalidRecord(f"row {self.rows[indexes[0]]} does not fit {target}: {path}: {problem}")
+            raise InvalidRecord(f"row {self.rows[indexes[0]]} does not fit {schema_name}: {path}: {problem}")
 
-    def indexes_of(self, names: Sequence[str], target: str, path: str, problem: str) -> np.ndarray:
-        """Return the index in `names` of each text, int64[n]; arbitrary for null.
 
-        The other arguments are those of `refuse`.
-
-        Raises:
-            InvalidRecord: If a text is not one of `names`.
-        """
-        indexes = pc.index_in(self.array.cast(pa.string()), pa.array(names, pa.string()))
-        self.refuse(indexes.is_null().to_numpy(zero_copy_only=False), target, path, problem)
-        return whole_numbers(indexes)
+def _list_of_pairs(array: pa.MapArray) -> pa.ListArray:
+    """Return a map array as a list array over the same buffers, because Arrow flattens lists only."""
+    pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+    validity_buffer, offset_buffer = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        pa.list_(pairs.type), len(array), [validity_buffer, offset_buffer], offset=array.offset, children=[pairs]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, tzinfo
 
-from kafkalog_spark.typed.columns.gregorian import days_in_range, days_of, time_us, us_in_range
+from kafkalog_spark.typed.columns.gregorian import checked_days, checked_us, gregorian_days, time_us
 from kafkalog_spark.typed.columns.time_zones import us_of_local, zone_of
 
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
@@ -28,7 +28,7 @@ def date_of_text(text: str) -> int:
     if match is None:
         raise ValueError("it is not a date")
     sign, year, month, day = match.groups()
-    return days_in_range(days_of(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1)))
+    return checked_days(gregorian_days(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1)))
 
 
 def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int:
@@ -61,7 +61,7 @@ def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int
     us = time_us(int(hour or 0), int(minute or 0), int(second or 0), int((fraction or "0")[:6].ljust(6, "0")))
     if year is None:
         today = datetime.now(own_zone)
-        days = days_of(today.year, today.month, today.day)
+        days = gregorian_days(today.year, today.month, today.day)
     else:
-        days = days_of(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1))
-    return us_in_range(us_of_local(days, us, own_zone if with_zone else UTC))
+        days = gregorian_days(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1))
+    return checked_us(us_of_local(days, us, own_zone if with_zone else UTC))

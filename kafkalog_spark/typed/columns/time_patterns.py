@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import tzinfo
 
-from kafkalog_spark.typed.columns.gregorian import days_in_range, days_of, time_us
+from kafkalog_spark.typed.columns.gregorian import checked_days, gregorian_days, time_us
 from kafkalog_spark.typed.columns.time_zones import zone_of
 
 _FIELDS = {
@@ -72,7 +72,7 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
         if match is None:
             raise ValueError(f"it does not match the pattern {pattern}")
         fields = match.groupdict()
-        days = days_in_range(days_of(int(fields["year"]), int(fields["month"]), int(fields["day"])))
+        days = checked_days(gregorian_days(int(fields["year"]), int(fields["month"]), int(fields["day"])))
         fraction = (fields.get("fraction") or "")[:6].ljust(6, "0")
         hour, minute, second = (int(fields.get(name) or 0) for name in ("hour", "minute", "second"))
         us = time_us(hour, minute, second, int(fraction))

@@ -133,7 +133,7 @@ def _parse_timestamp(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
-            return gregorian.us_in_range(time_zones.us_of_local(days, us, zone or options.zone))
+            return gregorian.checked_us(time_zones.us_of_local(days, us, zone or options.zone))
         except ValueError:
             if not options.fallback:
                 raise
@@ -151,7 +151,7 @@ def _parse_local_timestamp(text: str, options: JsonOptions) -> int:
         days, us, zone = options.read_local(text)
         if zone is not None:
             raise ValueError("a time zone where none is allowed")
-        return gregorian.us_in_range(days * gregorian.DAY_US + us)
+        return gregorian.checked_us(days * gregorian.DAY_US + us)
     return spark_times.timestamp_of_text(text, options.zone, with_zone=False)
 
 
@@ -168,7 +168,7 @@ def _parse_date(text: str, options: JsonOptions) -> int:
         days = 1 << 31 if number is None else int(number[1] + number[2])
         if not -(1 << 31) <= days < 1 << 31:
             raise ValueError("it is not a date") from None
-        return gregorian.days_of_hybrid(days)
+        return gregorian.gregorian_days_of_hybrid_days(days)
 
 
 def _skip_names(reader: JacksonReader) -> Token | None:

@@ -55,7 +55,7 @@ class ProtobufEncoder:
         self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        return as_values(self._write(Entries.of(columns)), self._prefix, valid_of(columns))
+        return as_values(self._write(Entries.of_rows(columns)), self._prefix, valid_of(columns))
 
 
 def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Fragment]]:

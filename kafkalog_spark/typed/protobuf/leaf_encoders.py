@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment
 from kafkalog_spark.typed.columns.entries import Entries
+from kafkalog_spark.typed.columns.enum_indexes import enum_indexes
 from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.number_slices import fixed_width, length_prefixed, varints, whole_numbers, zigzags
 from kafkalog_spark.typed.columns.type_predicates import is_binary, is_text
@@ -90,7 +91,7 @@ def _encode_fixed_width(entries: Entries, field: Any, path: str) -> Scalars:
 def _encode_enum_names(entries: Entries, field: Any, path: str) -> Scalars:
     values = field.enum_type.values_by_name
     what = f"not a name of the enum {field.enum_type.full_name}"
-    indexes = entries.indexes_of(list(values), message_name(field), path, what)
+    indexes = enum_indexes(entries, list(values), message_name(field), path, what)
     numbers = np.array([values[name].number for name in values], np.int64)[indexes]
     return Scalars([Fragment(varints(numbers))], numbers == 0)
 
@@ -121,12 +122,12 @@ def _integers_in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
         unsigned = field.type in _UNSIGNED_TYPES
         low = -(2**31) if not unsigned or array.type.bit_width <= 32 else 0
         high = 2**32 if unsigned else 2**31
-        entries.refuse((numbers < low) | (numbers >= high), message_name(field), path, "a number beyond 32 bits")
+        entries.refuse_where((numbers < low) | (numbers >= high), message_name(field), path, "a number beyond 32 bits")
         if unsigned:
             return numbers & 0xFFFF_FFFF
         if field.type == FieldType.ENUM and field.enum_type.is_closed:
             values = np.array(list(field.enum_type.values_by_number), np.int64)
-            entries.refuse(~np.isin(numbers, values), message_name(field), path, "not a number of the enum")
+            entries.refuse_where(~np.isin(numbers, values), message_name(field), path, "not a number of the enum")
     return numbers
 
 
@@ -138,6 +139,6 @@ def _integers_of_decimals(entries: Entries, field: Any, path: str) -> pa.Array:
     wide = entries.array.cast(pa.decimal128(38, 0))
     wrong = pc.or_(pc.less(wide, low), pc.greater_equal(wide, bound))
     wrong = pc.fill_null(wrong, False).to_numpy(zero_copy_only=False)
-    entries.refuse(wrong, message_name(field), path, "a number beyond 64 bits")
+    entries.refuse_where(wrong, message_name(field), path, "a number beyond 64 bits")
     kept = pc.if_else(pa.array(wrong), None, wide)  # entries that are not written may be out of range
     return kept.cast(pa.uint64() if unsigned else pa.int64()).view(pa.int64())

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.certificate_authority import IssuedCertificate
 
 kafka = pytest.importorskip("kafka")
 pytest.importorskip("kafka.net.sasl.oauth")
@@ -280,9 +280,9 @@ def with_unknown_user(cell: Cell, *, aio: bool = False) -> dict[str, Any]:
     return {**found, "sasl_plain_username": "carol"}
 
 
-def with_an_expired_certificate(broker: RunningBroker) -> tuple[Issued, ssl.SSLContext]:
+def with_an_expired_certificate(broker: RunningBroker) -> tuple[IssuedCertificate, ssl.SSLContext]:
     assert broker.security is not None
-    issued = broker.security._authority.issue("alice", ends=datetime.now(UTC) - timedelta(minutes=1))
+    issued = broker.security._authority.issue("alice", expires_at=datetime.now(UTC) - timedelta(minutes=1))
     context = ssl.create_default_context(cadata=broker.security.certificate)
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(issued.key + issued.chain)

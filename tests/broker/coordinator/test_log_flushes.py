@@ -32,10 +32,10 @@ class FakeLog:
         self.log_end_offset += 1
 
     def flush(self, up_to: int) -> None:
-        self.check()
+        self.check_online()
         self._recovery_point = self.high_watermark = up_to
 
-    def check(self) -> None:
+    def check_online(self) -> None:
         if self.failure is not None:
             raise BrokerError(ErrorCode.kafka_storage_error, "offline")
         if self.is_closed:

@@ -5,6 +5,7 @@ import struct
 import threading
 from datetime import timedelta
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -154,7 +155,6 @@ async def test_malformed_request_closes_the_connection(frame: bytes, message: st
 @in_a_loop
 async def test_modules_of_an_api_version_are_loaded_once_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
-    monkeypatch.setattr(message_codecs, "loaded_codecs", {})
 
     def load(frame: bytes) -> None:
         loads.append(threading.current_thread() is threading.main_thread())
@@ -166,8 +166,9 @@ async def test_modules_of_an_api_version_are_loaded_once_in_a_thread(monkeypatch
         return heartbeat_answer(request, ErrorCode.none)
 
     api(12, 0, 4)(handle)
-    for _ in range(3):
-        assert await dispatch(HEARTBEAT) == [struct.pack(">iih", 6, 7, 0)]
+    with patch.dict(message_codecs.loaded_codecs, clear=True):
+        for _ in range(3):
+            assert await dispatch(HEARTBEAT) == [struct.pack(">iih", 6, 7, 0)]
     assert loads == [False]
 
 

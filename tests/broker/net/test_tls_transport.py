@@ -28,7 +28,7 @@ from kafkalog_broker.net.tls_turns import TlsTurns
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
 from kafkalog_broker.security.listener_tls import ListenerTls
 from kafkalog_broker.storage.partition.file_handles import FileHandle, FileSlice
-from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.certificate_authority import IssuedCertificate
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, framed, listen, only_connection
 from tests.broker.security.stores import authority, inline, settings
@@ -62,7 +62,7 @@ async def listening(
         await network.stop(0.5)
 
 
-def client(issued: Issued | None = None, tmp_path: Path | None = None) -> ssl.SSLContext:
+def client(issued: IssuedCertificate | None = None, tmp_path: Path | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=authority().certificate)
     if issued is not None and tmp_path is not None:
         path = tmp_path / "client.pem"
@@ -198,7 +198,7 @@ def test_failed_handshake_is_logged_in_one_line(
             else:
                 issued = {
                     "none": None,
-                    "expired": authority().issue("alice", ends=datetime.now(UTC) - timedelta(minutes=1)),
+                    "expired": authority().issue("alice", expires_at=datetime.now(UTC) - timedelta(minutes=1)),
                     "unknown authority": Authority("others").issue("alice"),
                 }[what]
                 reader, writer = await connect(listener, client(issued, tmp_path))

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.tls_settings import TlsSettings
-from kafkalog_broker.testing_support.certificate_authority import Authority, Issued
+from kafkalog_broker.testing_support.certificate_authority import Authority, IssuedCertificate
 
 PASSWORD = "store-password"
 
@@ -27,11 +27,11 @@ def authority() -> Authority:
 
 
 @cache
-def server() -> Issued:
+def server() -> IssuedCertificate:
     return authority().issue("localhost", ("localhost", "127.0.0.1"))
 
 
-def inline(issued: Issued | None = None) -> dict[str, str]:
+def inline(issued: IssuedCertificate | None = None) -> dict[str, str]:
     """Properties with everything in them."""
     own = issued or server()
     return {
@@ -43,13 +43,13 @@ def inline(issued: Issued | None = None) -> dict[str, str]:
     }
 
 
-def pem_file(path: Path, issued: Issued | None = None) -> dict[str, str]:
+def pem_file(path: Path, issued: IssuedCertificate | None = None) -> dict[str, str]:
     own = issued or server()
     path.write_text(own.key + own.chain)
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(path)}
 
 
-def pkcs12_file(path: Path, issued: Issued | None = None, password: str = PASSWORD) -> dict[str, str]:
+def pkcs12_file(path: Path, issued: IssuedCertificate | None = None, password: str = PASSWORD) -> dict[str, str]:
     own = issued or server()
     first, *others = x509.load_pem_x509_certificates(own.chain.encode())
     key = load_pem_private_key(own.key.encode(), None)
@@ -59,7 +59,7 @@ def pkcs12_file(path: Path, issued: Issued | None = None, password: str = PASSWO
     return {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(path), "ssl.keystore.password": PASSWORD}
 
 
-def encrypted_key(issued: Issued) -> str:
+def encrypted_key(issued: IssuedCertificate) -> str:
     key = load_pem_private_key(issued.key.encode(), None)
     encryption = BestAvailableEncryption(PASSWORD.encode())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
@@ -75,6 +75,6 @@ def settings(properties: dict[str, str]) -> TlsSettings:
     return found
 
 
-def der(issued: Issued) -> bytes:
+def der(issued: IssuedCertificate) -> bytes:
     """The certificate without those that signed it, as a peer has it."""
     return x509.load_pem_x509_certificates(issued.chain.encode())[0].public_bytes(Encoding.DER)

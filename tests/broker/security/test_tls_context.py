@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.security.tls_context import openssl_name, tls_context
-from kafkalog_broker.testing_support.certificate_authority import Issued
+from kafkalog_broker.testing_support.certificate_authority import IssuedCertificate
 from tests.broker.security.stores import authority, config, der, inline, pem_file, server, settings
 
 ALL_1_3 = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
@@ -86,7 +86,7 @@ def test_certificate_too_weak_for_openssl_is_refused_with_the_reason(bits: int, 
     assert "issue a new one, signed with SHA-256" in str(refused.value)
 
 
-def weak(bits: int, *, sha1: bool) -> Issued:
+def weak(bits: int, *, sha1: bool) -> IssuedCertificate:
     """Certificate of an RSA key that another key has signed. sha1: it says so; the signature is not one of SHA-1, which
     cryptography does not make, but nobody checks the signature of a certificate that is loaded."""
     key = rsa.generate_private_key(65537, bits)
@@ -98,7 +98,7 @@ def weak(bits: int, *, sha1: bool) -> Issued:
         of_sha256, of_sha1 = (bytes.fromhex("2a864886f70d0101") + last for last in (b"\x0b", b"\x05"))
         chain = chain.replace(of_sha256, of_sha1)  # sha256WithRSAEncryption, sha1WithRSAEncryption
     pem = x509.load_der_x509_certificate(chain).public_bytes(Encoding.PEM).decode()
-    return Issued(pem, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
+    return IssuedCertificate(pem, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
 
 
 def test_no_temporary_key_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -111,7 +111,7 @@ def test_no_temporary_key_file_remains(tmp_path: Path, monkeypatch: pytest.Monke
 # ---- certificates that change
 
 
-def replaced(path: Path, issued: Issued) -> None:
+def replaced(path: Path, issued: IssuedCertificate) -> None:
     aside = path.with_suffix(".new")
     pem_file(aside, issued)
     os.replace(aside, path)
@@ -121,7 +121,7 @@ def used(tls: Tls) -> x509.Certificate:
     return tls.for_listener("SSL").identity.chain[0]
 
 
-def first(issued: Issued) -> x509.Certificate:
+def first(issued: IssuedCertificate) -> x509.Certificate:
     return x509.load_pem_x509_certificates(issued.chain.encode())[0]
 
 
@@ -197,5 +197,5 @@ def test_principal_is_mapped_from_the_certificate():
     )
     ends = datetime.now(UTC) + timedelta(days=3)
     for name, principal in ((whole, "User:ALICE"), ("bob", "User:CN=bob")):
-        assert tls.principal(der(authority().issue(name, ends=ends))) == principal
+        assert tls.principal(der(authority().issue(name, expires_at=ends))) == principal
     assert tls.principal(None) == "User:ANONYMOUS"

@@ -25,7 +25,7 @@ def manager(share_coordinator: ShareCoordinator, meanwhile: Callable[[Any], None
     """For a log whose record at the time is 3. meanwhile: called with the log during the look-up of that."""
     log: Any = SimpleNamespace(
         leader_epoch=0, high_watermark=9, is_closed=False, subscribe=lambda call: None,
-        offset_for_timestamp=lambda timestamp: SimpleNamespace(offset=3),
+        search_segments=lambda search: SimpleNamespace(offset=3),
     )  # fmt: skip
 
     def log_of(topic_id: object, partition: int) -> Any:
@@ -33,10 +33,10 @@ def manager(share_coordinator: ShareCoordinator, meanwhile: Callable[[Any], None
             raise BrokerError(ErrorCode.unknown_topic_or_partition, "it is deleted")
         return log
 
-    async def run_blocking(call: Callable[[int], Any], timestamp: int) -> Any:
+    async def run_blocking(call: Callable[[Any, int], Any], log: Any, timestamp: int) -> Any:
         await asyncio.sleep(0)
         meanwhile(log)
-        return call(timestamp)
+        return call(log, timestamp)
 
     settings = share_group_settings(BrokerConfig.from_properties({"log.dirs": "/x"}), BY_DURATION)
     scheduler: Any = None  # no lock is taken

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.storage.partition.timestamp_lookup import offset_for_timestamp
 from tests.broker.storage.helpers.stored_logs import (
     HOUR,
     NOW,
@@ -50,7 +51,7 @@ def test_failed_write_takes_the_log_offline_and_keeps_acknowledged_records(tmp_p
     for call in (
         lambda: log.append(validated(1), NOW),
         lambda: log.read_range(0, 1, up_to=3, at_least_one=True).chunks,
-        lambda: log.offset_for_timestamp(0),
+        lambda: offset_for_timestamp(log, 0),
         lambda: log.flush(),
         lambda: log.delete_records(1),
         lambda: log.delete_old_segments(NOW),
@@ -115,7 +116,7 @@ OPERATIONS = {
     "append to a log whose files are closed": lambda log: log.append(validated(), NOW),
     "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
     "read": read_all,
-    "offset of a timestamp": lambda log: log.offset_for_timestamp(NOW),
+    "offset of a timestamp": lambda log: offset_for_timestamp(log, NOW),
     "aborted transactions": lambda log: log.aborted_transactions(0, 2),
     "flush": lambda log: log.flush(),
 }

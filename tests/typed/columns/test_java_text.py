@@ -6,7 +6,7 @@ from decimal import Context, localcontext
 
 import pytest
 
-from kafkalog_spark.typed.columns.gregorian import days_of
+from kafkalog_spark.typed.columns.gregorian import gregorian_days
 from kafkalog_spark.typed.columns.java_text import double_text
 
 
@@ -34,4 +34,4 @@ def test_double_text_ignores_the_decimal_context_of_the_thread() -> None:
 
 def test_invalid_date_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="there is no date 2023-13-1"):
-        days_of(2023, 13, 1)
+        gregorian_days(2023, 13, 1)

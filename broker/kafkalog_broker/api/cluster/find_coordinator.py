@@ -5,16 +5,19 @@ __share_group_state.
 
 v1  key type; throttle time and error message in the response
 v4  several keys (KIP-699)
-v6  share groups (KIP-932)
+v5  the client knows TRANSACTION_ABORTABLE (KIP-890), which this API never returns
+v6  share partitions (KIP-932)
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence, Set
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from kafkalog_broker.api.cluster.cluster_description import this_node
+from kafkalog_broker.api.error_responses import INVALID_REQUEST_MESSAGE
 from kafkalog_broker.api.itemized_responses import respond_in_slices
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -24,8 +27,10 @@ from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.format.partition_metadata import uuid_from_text
 
 _FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+_FIRST_VERSION_WITH_SHARE_GROUPS = 6
 
 
 class _KeyType(enum.IntEnum):
@@ -36,54 +41,59 @@ class _KeyType(enum.IntEnum):
     SHARE = 2
 
 
-class _Coordinator(NamedTuple):
-    """The topic of a coordinator and the right that its clients need: on each key, or on the cluster."""
+class _CoordinatorType(NamedTuple):
+    """The topic of coordinators of one type, and the right that their clients need: on each key, or on the cluster."""
 
     topic: str
     resource: ResourceType
     operation: Operation
 
 
-_COORDINATORS: Mapping[int, _Coordinator] = {
-    _KeyType.GROUP: _Coordinator(OFFSETS_TOPIC, ResourceType.GROUP, Operation.DESCRIBE),
-    _KeyType.TRANSACTION: _Coordinator(TRANSACTION_TOPIC, ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
-    _KeyType.SHARE: _Coordinator(SHARE_STATE_TOPIC, ResourceType.CLUSTER, Operation.CLUSTER_ACTION),  # for brokers only
+_COORDINATOR_TYPES: Mapping[int, _CoordinatorType] = {
+    _KeyType.GROUP: _CoordinatorType(OFFSETS_TOPIC, ResourceType.GROUP, Operation.DESCRIBE),
+    _KeyType.TRANSACTION: _CoordinatorType(TRANSACTION_TOPIC, ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
+    # The clients of share coordinators are brokers.
+    _KeyType.SHARE: _CoordinatorType(SHARE_STATE_TOPIC, ResourceType.CLUSTER, Operation.CLUSTER_ACTION),
 }
 """By key type."""
 
-_NO_NODE: Mapping[str, Any] = {"error_code": ErrorCode.none, "node_id": -1, "host": "", "port": -1}
+_PARTITION = re.compile(r"[+-]?\d+")  # what Java's Integer.parseInt accepts
+
+_Result = Mapping[str, Any]
+"""Fields of the response for one key."""
 
 
 @api(10, 0, 6)
 async def find_coordinator(request: Request, broker: Broker) -> Any:
-    coordinator = _coordinator(request)
-    if coordinator is None:
-        message = f"this broker does not coordinate key type {_key_type(request)}"
-        return await _response(request, set(), message, error_code=ErrorCode.invalid_request)
-    denied = await _denied_keys(request)
-    if denied.issuperset(_keys(request)):  # the topic is not created for a sender without any right
-        return await _response(request, denied)
+    key_type = request.entity.key_type
+    coordinator_type = _COORDINATOR_TYPES.get(key_type)
+    if coordinator_type is None:
+        message = f"this broker does not coordinate key type {key_type}"
+        return await _respond(request, _error(ErrorCode.invalid_request, message), {})
+    if key_type == _KeyType.SHARE and request.version < _FIRST_VERSION_WITH_SHARE_GROUPS:
+        return await _respond(request, _refusal(request, ErrorCode.invalid_request, INVALID_REQUEST_MESSAGE), {})
+    refusals = await _refusals(request, coordinator_type)
+    if refusals.keys() >= set(_keys(request)):  # the topic is not created for a client that has no right to any key
+        return await _respond(request, {}, refusals)
     try:
-        await broker.ensure_internal_topic(coordinator.topic)
+        await broker.ensure_internal_topic(coordinator_type.topic)
     except BrokerError as error:
-        return await _response(request, denied, error.what, error_code=ErrorCode.coordinator_not_available)
+        return await _respond(request, _error(ErrorCode.coordinator_not_available, error.what), refusals)
     node = this_node(broker, request.connection)
-    return await _response(request, denied, node_id=node.node_id, host=node.host, port=node.port)
+    # For a single key Kafka sends the message of Errors.NONE, which is "NONE".
+    message = "NONE" if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS else ""
+    found = {
+        "error_code": ErrorCode.none, "error_message": message,
+        "node_id": node.node_id, "host": node.host, "port": node.port,
+    }  # fmt: skip
+    return await _respond(request, found, refusals)
 
 
 @on_error(10)
 async def find_coordinator_error(request: Request, code: ErrorCode) -> Any:
-    return await _response(request, await _denied_keys(request), error_code=code)
-
-
-def _key_type(request: Request) -> int:
-    key_type: int = request.entity.key_type
-    return key_type
-
-
-def _coordinator(request: Request) -> _Coordinator | None:
-    """Return the coordinator for the key type of a request, or None for an unknown key type."""
-    return _COORDINATORS.get(_key_type(request))
+    coordinator_type = _COORDINATOR_TYPES.get(request.entity.key_type)
+    refusals = {} if coordinator_type is None else await _refusals(request, coordinator_type)
+    return await _respond(request, _refusal(request, code, None), refusals)
 
 
 def _keys(request: Request) -> Sequence[str]:
@@ -93,37 +103,49 @@ def _keys(request: Request) -> Sequence[str]:
     return cast("Sequence[str]", body.coordinator_keys)
 
 
-async def _denied_keys(request: Request) -> set[str]:
-    """Return the keys whose coordinator the sender may not look up."""
-    coordinator = _coordinator(request)
-    if request.access is None or coordinator is None:
-        return set()
-    operation, resource = coordinator.operation, coordinator.resource
-    if resource is ResourceType.CLUSTER:
-        return set() if request.may(operation, resource, CLUSTER_NAME) else set(_keys(request))
+async def _refusals(request: Request, coordinator_type: _CoordinatorType) -> dict[str, _Result]:
+    """Return the results of keys that the client may not look up or that do not name a share partition."""
+    code, message = DENIALS[coordinator_type.resource]
+    denial = _refusal(request, code, message)
+    operation, resource = coordinator_type.operation, coordinator_type.resource
+    if request.entity.key_type == _KeyType.SHARE:
+        if request.access is not None and not request.may(operation, resource, CLUSTER_NAME):
+            return dict.fromkeys(_keys(request), denial)
+        invalid = _refusal(request, ErrorCode.invalid_request, INVALID_REQUEST_MESSAGE)
+        keys = TimeSlice().spread(_keys(request))
+        return {key: invalid async for key in keys if not _is_share_partition_key(key)}
+    if request.access is None:
+        return {}
     keys = TimeSlice().spread(_keys(request))
-    return {key async for key in keys if not request.may(operation, resource, key)}
+    return {key: denial async for key in keys if not request.may(operation, resource, key)}
 
 
-async def _response(request: Request, denied: Set[str], message: str | None = None, **fields: Any) -> Any:
-    """Return a response with the same `fields` and message for all keys except the denied ones."""
-    result = {**_NO_NODE, **fields}
-    denial = {}
-    denial_message = ""
-    if denied:
-        coordinator = _coordinator(request)
-        assert coordinator is not None
-        code, denial_message = DENIALS[coordinator.resource]
-        denial = {**_NO_NODE, "error_code": code}
+def _is_share_partition_key(key: str) -> bool:
+    """Return whether a key is GROUP:TOPIC_ID:PARTITION; the group may contain colons (`SharePartitionKey.validate`)."""
+    group, *topic_id_and_partition = key.rsplit(":", 2)
+    try:
+        topic_id, partition = topic_id_and_partition
+        uuid_from_text(topic_id)
+        return bool(group and _PARTITION.fullmatch(partition)) and -(2**31) <= int(partition) < 2**31
+    except ValueError:
+        return False
+
+
+def _error(code: ErrorCode, message: str | None) -> _Result:
+    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
+
+
+def _refusal(request: Request, code: ErrorCode, message: str | None) -> _Result:
+    """Return the result of an error whose message Kafka sends only in the versions with a single key."""
+    return _error(code, message if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS else "")
+
+
+async def _respond(request: Request, result: _Result, refusals: Mapping[str, _Result]) -> Any:
+    """Respond to the keys in `refusals` with their result there, and to all other keys with `result`."""
     if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
-        if denied:
-            return build_response(request, error_message=denial_message, **denial)
-        # Without an error Kafka sends the message of Errors.NONE, which is "NONE".
-        return build_response(
-            request, error_message="NONE" if result["error_code"] is ErrorCode.none else message, **result
-        )
-    return await respond_in_slices(request, "coordinators", (
-        {"key": key, "error_message": "", **denial} if key in denied  # Kafka has no message for a denied key here
-        else {"key": key, "error_message": message or "", **result}
-        for key in request.entity.coordinator_keys
-    ))  # fmt: skip
+        return build_response(request, **refusals.get(request.entity.key, result))
+    return await respond_in_slices(
+        request,
+        "coordinators",
+        ({"key": key, **refusals.get(key, result)} for key in request.entity.coordinator_keys),
+    )

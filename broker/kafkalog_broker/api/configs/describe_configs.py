@@ -19,6 +19,7 @@ from kafkalog_broker.admin.config_resources import (
     authorize_config,
     known_resource_type,
 )
+from kafkalog_broker.api.error_responses import INVALID_REQUEST_MESSAGE
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation
@@ -31,11 +32,6 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 MAX_RESPONSE_BYTES = 64 << 20
 """Once the properties in a response exceed this size, the remaining resources are refused. A topic takes 3 kB, or 20 kB
 with documentation."""
-
-_UNKNOWN_RESOURCE_TYPE = (
-    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
-    "incompatible broker. See the broker logs for more details."
-)
 
 Keys = frozenset[str]
 """Names of the requested properties; empty for all."""
@@ -69,7 +65,7 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
                 raise BrokerError(ErrorCode.policy_violation, message)
             resource_type = known_resource_type(number)
             if resource_type is None:
-                raise BrokerError(ErrorCode.invalid_request, _UNKNOWN_RESOURCE_TYPE)
+                raise BrokerError(ErrorCode.invalid_request, INVALID_REQUEST_MESSAGE)
             authorize_config(request, Operation.DESCRIBE_CONFIGS, resource_type, name)
             configs = encoder.properties(resource_type, name, keys)
             size += len(configs)

@@ -45,6 +45,7 @@ from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import build_response, build_struct, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.partition.leader_epoch_lookup import check_leader_epoch
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.segment_start_offsets import OffsetAndTime, offsets_before, segment_start_offsets
 from kafkalog_broker.storage.partition.timestamp_lookup import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -84,7 +85,7 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
         try:
             _check(request, key, requested)
             log = broker.log(*key)
-            log.check_leader_epoch(partition.current_leader_epoch)
+            check_leader_epoch(log, partition.current_leader_epoch)
             _check_timestamp(partition.timestamp, request.version)
             offset_or_query = query_offset(
                 log, partition.timestamp, read_committed=read_committed, needs_timestamps=request.version == 1

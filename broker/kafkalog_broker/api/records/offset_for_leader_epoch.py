@@ -12,6 +12,7 @@ from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
+from kafkalog_broker.storage.partition.leader_epoch_lookup import check_leader_epoch, end_offset_for_epoch
 
 
 @api(23, 2, 4)
@@ -19,8 +20,8 @@ async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
     def end_of_epoch(topic: Any, partition: Any) -> dict[str, Any]:
         request.authorize(topic.topic)
         log = broker.log(topic.topic, partition.partition)
-        log.check_leader_epoch(partition.current_leader_epoch)
-        epoch, end = log.end_offset_for_epoch(partition.leader_epoch)
+        check_leader_epoch(log, partition.current_leader_epoch)
+        epoch, end = end_offset_for_epoch(log, partition.leader_epoch)
         return {"leader_epoch": epoch, "end_offset": end}
 
     return await respond_by_partition(request, end_of_epoch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from kafkalog_broker.api.error_responses import NO_AUTHORIZER, denial_message
+from kafkalog_broker.api.error_responses import NO_AUTHORIZER_MESSAGE, denial_message
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
@@ -130,7 +130,7 @@ def delete_acls_error(request: Request, code: ErrorCode) -> Any:
 def _authorizer(broker: Broker) -> Authorizer:
     """Return the authorizer. Raises BrokerError (SECURITY_DISABLED) if the broker has none and allows everything."""
     if broker.authorizer is None:
-        raise BrokerError(ErrorCode.security_disabled, NO_AUTHORIZER)
+        raise BrokerError(ErrorCode.security_disabled, NO_AUTHORIZER_MESSAGE)
     return broker.authorizer
 
 

@@ -76,7 +76,7 @@ class Follower:
             CorruptBatch: If a transaction marker cannot be read; nothing has changed then.
             BrokerError: kafka_storage_error.
         """
-        self._log.check()
+        self._log.check_online()
         local = self._local
         table = batches.table
         if (bad := first_bad_marker(batches)) is not None:
@@ -151,7 +151,7 @@ class Follower:
 
     def update_log_start_offset(self, offset: int) -> None:
         """Raise the log start offset to the leader's, at most to the high watermark. Raises BrokerError."""
-        self._log.check()
+        self._log.check_online()
         self._log.move_log_start(min(offset, self._log.high_watermark))
 
     def plan_truncation(self, offset: int) -> ProducerState:
@@ -163,9 +163,9 @@ class Follower:
             BrokerError: kafka_storage_error.
         """
         log, local = self._log, self._local
-        log.check()
+        log.check_online()
         try:
-            with log.offline_on_error(unchanged=True):
+            with log.offline_on_error(nothing_changed=True):
                 segments = local.segments
                 if offset <= segments[0].base_offset:
                     return ProducerState(max(offset, 0))
@@ -183,7 +183,7 @@ class Follower:
                 producers.end_offset = end
                 return producers
         except UnsupportedFormat as error:
-            log.fail(OSError(str(error)))
+            log.go_offline_and_raise(OSError(str(error)))
 
     def truncate(self, producers: ProducerState) -> list[Path]:
         """Truncate the log to the end offset of a planned producer state; the high watermark falls with it.
@@ -202,7 +202,7 @@ class Follower:
         log = self._log
         local = self._local
         end = producers.end_offset
-        log.check()
+        log.check_online()
         removed_files: list[Path] = []
         if end >= local.log_end_offset:
             # As in Kafka: the leader may not know an epoch that began at the log end and has no records.
@@ -245,7 +245,7 @@ class Follower:
     def _start_over(self, offset: int, log_start_offset: int) -> list[Path]:
         """Delete all records and start the log at `offset`, with this log start offset."""
         log, local = self._log, self._local
-        log.check()
+        log.check_online()
         with local.flush_lock:
             with log.offline_on_error():
                 removed_files = local.start_over(offset)

@@ -293,6 +293,14 @@ class LocalLog:
                 pass  # another reading thread removed it first
         positions[offset] = (serial, position)
 
+    def has_changed(self, segments: Sequence[LogSegment], swaps: int) -> bool:
+        """Return whether files of the segments that a reader searches were removed or replaced since it read `swaps`.
+
+        Args:
+            segments: Value of `self.segments` that the reader got after it had read `swaps`.
+        """
+        return swaps != self.swaps or segments[0] is not self.segments[0]
+
     def remove_first(self, count: int) -> list[Path]:
         """Remove the oldest segments; return their files and producer snapshots, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]

@@ -6,6 +6,8 @@ Kafka's order: the .log and its indexes, the log end offset, producer state, the
 
 An I/O error takes the log offline: every later operation raises kafka_storage_error, as in a Kafka broker whose log
 directory has failed. Acknowledged records stay in the files.
+
+Look-ups by timestamp are in timestamp_lookup.py, those by leader epoch in leader_epoch_lookup.py.
 """
 
 from __future__ import annotations
@@ -16,23 +18,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
 from kafkalog_broker.storage.partition.file_handles import FileSlice, is_out_of_descriptors
-from kafkalog_broker.storage.partition.leader_epochs import EpochEndOffset
 from kafkalog_broker.storage.partition.loaded_log import LoadedLog
 from kafkalog_broker.storage.partition.local_log import FoundRange, LocalLog
 from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.producer_state import Marker
-from kafkalog_broker.storage.partition.retention import segments_to_delete
-from kafkalog_broker.storage.partition.timestamp_lookup import (
-    TimestampAndOffset,
-    offset_in_segment,
-    offset_of_max_timestamp,
-)
+from kafkalog_broker.storage.partition.retention import plan_deletion
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -41,11 +37,13 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
+ResultT = TypeVar("ResultT")
+
 EVERY_APPEND = 1
 """Value of flush.messages with which records are acknowledged, and readable, only once they are on disk."""
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_new = tuple.__new__
+_new_tuple = tuple.__new__
 """Creates the named tuples of an append without their constructors (measured with benchmarks/broker.py)."""
 
 
@@ -80,13 +78,17 @@ class AppendInfo(NamedTuple):
 class Log:
     """Log of one partition. Opened from the result of `load_log` or `create_log_files`.
 
+    Its use ends with `close`, which flushes it, or with `discard`, which does not. `release_files` only closes the
+    descriptors of a log that stays in use.
+
     Attributes:
         high_watermark: Offset below which consumers may read.
         appended_bytes: Number of bytes appended since the log was opened.
         is_follower: True while the log is a copy of another broker's log; `append` is refused then.
         is_closed: True once the log was closed or discarded.
         failure: Error that took the log offline, or None.
-        on_failure: Called once, through `call_soon`, with the log and the error that took it offline.
+        on_failure: Called once, through `call_soon`, with the log and the error if an operation of this log takes it
+            offline.
         highest_offset_in_remote_storage: Last offset copied to remote storage; -1 if none was copied or it is not yet
             known.
     """
@@ -126,8 +128,8 @@ class Log:
         self.highest_offset_in_remote_storage = -1
 
     @property
-    def segments(self) -> tuple[LogSegment, ...]:
-        return self.local.segments
+    def log_end_offset(self) -> int:
+        return self.local.log_end_offset
 
     @property
     def log_start_offset(self) -> int:
@@ -137,10 +139,6 @@ class Log:
     def local_log_start_offset(self) -> int:
         """First offset on disk; offsets between the log start offset and this one are in remote storage only."""
         return max(self.local.log_start_offset, self.local.segments[0].base_offset)
-
-    @property
-    def log_end_offset(self) -> int:
-        return self.local.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -156,6 +154,15 @@ class Log:
     @property
     def synced_offset(self) -> int:
         return self.local.synced_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Leader epoch that this broker writes with."""
+        return max(self.epochs.latest, 0)
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        return self.local.segments
 
     @property
     def size_bytes(self) -> int:
@@ -176,42 +183,30 @@ class Log:
         """Duration of all flushes since this log was opened."""
         return self.local.flush_seconds
 
-    def lead(self, leader_epoch: int) -> None:
-        """Stop following and become the leader with this epoch; all records count as replicated.
-
-        Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
-        """
-        self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
-        self.is_follower = False
-        self.high_watermark = self.log_end_offset
-
-    def check(self) -> None:
+    def check_online(self) -> None:
         """Raise BrokerError if the log is offline (kafka_storage_error) or closed (unknown_topic_or_partition)."""
         if self.failure is not None:
-            raise self.error(ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}")
+            raise self.partition_error(ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}")
         if self.is_closed:
-            raise self.error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
-
-    def error(self, code: ErrorCode, message: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
-        """Return an error that names this partition."""
-        return BrokerError(code, message, topic_partition=self.name, offset=offset, hint=hint)
+            raise self.partition_error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
 
     def take_offline(self, error: OSError) -> None:
+        """Refuse every later operation. `on_failure` is not called, because the caller knows the error."""
         if self.failure is None:
             self.failure = error
             self._call_soon(self.wake)
 
-    def fail(self, error: OSError | CorruptLog, *, unchanged: bool = False) -> NoReturn:
+    def go_offline_and_raise(self, error: OSError | CorruptLog, *, nothing_changed: bool = False) -> NoReturn:
         """Take the log offline and raise BrokerError kafka_storage_error.
 
         Args:
-            unchanged: True if the failed operation changed nothing. The log then stays online if the process has merely
-                run out of file descriptors, and clients retry.
+            nothing_changed: The failed operation changed nothing. If the cause is a lack of file descriptors, the log
+                then stays online, so that clients can retry.
         """
         if self.is_closed:
-            self.check()
-        if unchanged and is_out_of_descriptors(error):
-            raise self.error(
+            self.check_online()
+        if nothing_changed and is_out_of_descriptors(error):
+            raise self.partition_error(
                 ErrorCode.kafka_storage_error,
                 f"too many files are open: {error}; try again, and raise the limit of open files (ulimit -n)",
             ) from error
@@ -220,21 +215,21 @@ class Log:
             self.take_offline(failure)
             if self.on_failure is not None:
                 self._call_soon(partial(self.on_failure, self, failure))
-        raise self.error(ErrorCode.kafka_storage_error, f"the log went offline: {error}") from error
+        raise self.partition_error(ErrorCode.kafka_storage_error, f"the log went offline: {error}") from error
 
     @contextmanager
-    def offline_on_error(self, *, unchanged: bool = False) -> Iterator[None]:
-        """Call `fail` if the block raises OSError or CorruptLog."""
+    def offline_on_error(self, *, nothing_changed: bool = False) -> Iterator[None]:
+        """Call `go_offline_and_raise` if the block raises OSError or CorruptLog."""
         try:
             yield
         except (OSError, CorruptLog) as error:
-            self.fail(error, unchanged=unchanged)
+            self.go_offline_and_raise(error, nothing_changed=nothing_changed)
 
-    def wake(self) -> None:
-        """Call all subscribers (see `subscribe`)."""
-        if self._subscribers:
-            for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
-                callback()
+    def partition_error(
+        self, code: ErrorCode, message: str, offset: int | None = None, hint: str | None = None
+    ) -> BrokerError:
+        """Return an error that names this partition."""
+        return BrokerError(code, message, topic_partition=self.name, offset=offset, hint=hint)
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever the high watermark or log start offset moves, or the log goes offline or is closed.
@@ -245,6 +240,29 @@ class Log:
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
         self._subscribers.discard(callback)
+
+    def wake(self) -> None:
+        """Call all subscribers (see `subscribe`)."""
+        if self._subscribers:
+            for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
+                callback()
+
+    def lead(self, leader_epoch: int) -> None:
+        """Stop following and become the leader with this epoch; all records count as replicated.
+
+        Blocks. Raises OSError if the leader epoch checkpoint cannot be written.
+        """
+        self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
+        self.is_follower = False
+        self.high_watermark = self.log_end_offset
+
+    def update_config(self, config: LogConfig) -> None:
+        """Apply a new configuration; segment settings take effect at the next roll."""
+        self.config = self.local.config = config
+        waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self.log_end_offset
+        if waits and not self.is_follower:
+            self.high_watermark = self.log_end_offset
+            self.wake()
 
     def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
         """Append a producer's validated batch to the page cache.
@@ -288,28 +306,30 @@ class Log:
         return self._append(batch, now_ms, is_from_client=False, marker=marker)
 
     def _append(self, batch: EncodedBatch, now_ms: int, *, is_from_client: bool, marker: Marker | None) -> AppendInfo:
-        self.check()
+        self.check_online()
         if self.is_follower:
-            raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
+            raise self.partition_error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
         local = self.local
-        sent = batch.header
+        sent_header = batch.header
         producers = self.producer_state
         base_offset = local.log_end_offset
-        last_offset = base_offset + sent.last_offset - sent.base_offset
+        last_offset = base_offset + sent_header.last_offset - sent_header.base_offset
         if last_offset >= layout.MAX_INT64:
             message = f"the log is full: the batch would end at offset {last_offset}, above the largest one, 2^63-2"
             hint = "write to another partition or topic"
-            raise self.error(ErrorCode.record_list_too_large, message, base_offset, hint)
+            raise self.partition_error(ErrorCode.record_list_too_large, message, base_offset, hint)
         if len(data) > self.config.segment_bytes:
             message = (
                 f"the batch has {len(data)} bytes, more than segment.bytes of the topic, {self.config.segment_bytes}"
             )
-            raise self.error(ErrorCode.record_list_too_large, message)
+            raise self.partition_error(ErrorCode.record_list_too_large, message)
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
-        header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
+        header = _new_tuple(
+            BatchHeader, (0, sent_header.size, base_offset, last_offset, *sent_header[4:7], epoch, *sent_header[8:])
+        )
         append_time = header.max_timestamp if header.attributes & layout.ATTRIBUTE_LOG_APPEND_TIME else -1
         try:
             if epoch != self.epochs.latest:
@@ -323,28 +343,23 @@ class Log:
                         duplicate.base_offset, duplicate.last_offset, duplicate.timestamp if append_time >= 0 else -1,
                         local.log_start_offset, True,
                     )  # fmt: skip
-            segment = local.append(_new(EncodedBatch, (data, header)), now_ms)
+            segment = local.append(_new_tuple(EncodedBatch, (data, header)), now_ms)
             self.appended_bytes += len(data)
             if header.producer_id < 0:
                 producers.end_offset = last_offset + 1
             elif (aborted := producers.apply(header, marker)) is not None:
                 segment.add_aborted(aborted)
         except (OSError, CorruptLog) as error:
-            self.fail(error, unchanged=local.log_end_offset == base_offset)
+            self.go_offline_and_raise(error, nothing_changed=local.log_end_offset == base_offset)
         if self.config.flush_messages != EVERY_APPEND:
             self.high_watermark = last_offset + 1
             self.wake()
         if marker is not None:
-            producers.forget_ended(self.high_watermark)  # otherwise only reads forget them
-        return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
+            producers.forget_ended(self.high_watermark)  # a log that is only written would keep them for ever
+        return _new_tuple(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
 
     def needs_flush(self, now_ms: int) -> bool:
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
-
-    def flush_epochs(self) -> None:
-        """Write truncated leader epochs to their file. Blocks; any thread. Raises BrokerError kafka_storage_error."""
-        with self.offline_on_error():
-            self.epochs.flush()
 
     def flush(self, up_to: int | None = None) -> None:
         """Return when all records below `up_to` (default: the log end offset) are on disk.
@@ -360,8 +375,8 @@ class Log:
             with local.flush_lock:
                 if up_to is not None and local.recovery_point >= up_to:
                     return
-                self.check()
-                with self.offline_on_error(unchanged=True):  # without a descriptor no fsync was tried
+                self.check_online()
+                with self.offline_on_error(nothing_changed=True):  # EMFILE precedes any fsync, so a retry is safe
                     end = local.flush()
         finally:
             local.close_if_abandoned()
@@ -370,8 +385,16 @@ class Log:
             if self._subscribers:
                 self._call_soon(self.wake)
 
+    def flush_epochs(self) -> None:
+        """Write truncated leader epochs to their file. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        with self.offline_on_error():
+            self.epochs.flush()
+
     def move_log_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, at most the high watermark (`maybeIncrementLogStartOffset`)."""
+        """Raise the log start offset to `offset`, which must not be above the high watermark.
+
+        Does nothing if the log start offset is not below `offset` (Kafka: `maybeIncrementLogStartOffset`).
+        """
         if offset <= self.log_start_offset:
             return
         self.local.log_start_offset = offset
@@ -385,14 +408,14 @@ class Log:
         Raises:
             BrokerError: offset_out_of_range; policy_violation if the topic's cleanup.policy does not contain delete.
         """
-        self.check()
-        if not self.config.is_deleted:
+        self.check_online()
+        if not self.config.deletes_by_retention:
             message = "records can be deleted only if the topic's cleanup.policy contains delete"
-            raise self.error(ErrorCode.policy_violation, message)
+            raise self.partition_error(ErrorCode.policy_violation, message)
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
             message = f"records cannot be deleted up to offset {offset}, the high watermark is {self.high_watermark}"
-            raise self.error(ErrorCode.offset_out_of_range, message, offset)
+            raise self.partition_error(ErrorCode.offset_out_of_range, message, offset)
         self.move_log_start(start)
         return self.log_start_offset
 
@@ -400,16 +423,16 @@ class Log:
         """Remove segments by retention, and return their `.deleted` files, to be removed after file.delete.delay.ms.
 
         An active segment that must be copied to remote storage first is rolled. No segment is removed until everything
-        below the first remaining segment is on disk, including that segment's name and producer snapshot. Otherwise the
-        log could end below offsets that it had assigned after a power failure, or forget producers whose records are
-        deleted. The caller tries again after a flush.
+        below the first remaining segment is on disk, including that segment's name and producer snapshot. Otherwise,
+        after a power failure, the log could end below offsets that it had already assigned, or it could have forgotten
+        producers whose records are deleted. The caller tries again after a flush.
 
         Raises:
             BrokerError: kafka_storage_error.
         """
-        self.check()
+        self.check_online()
         with self.offline_on_error():
-            deletion = segments_to_delete(
+            plan = plan_deletion(
                 self.segments,
                 self.config,
                 log_start_offset=self.log_start_offset,
@@ -418,22 +441,112 @@ class Log:
                 now_ms=now_ms,
                 highest_remote_offset=self.highest_offset_in_remote_storage,
             )
-            if deletion.rolls_active or deletion.count == len(self.segments):
+            if plan.rolls_active or plan.count == len(self.segments):
                 self.local.roll(now_ms)
-            if not deletion.count:
+            if not plan.count:
                 return []
-            if self.local.synced_offset < self.segments[deletion.count].base_offset:
+            if self.local.synced_offset < self.segments[plan.count].base_offset:
                 return []
-            self.move_log_start(deletion.log_start_offset)
-            return self.local.remove_first(deletion.count)
+            self.move_log_start(plan.log_start_offset)
+            return self.local.remove_first(plan.count)
 
-    def update_config(self, config: LogConfig) -> None:
-        """Apply a new configuration; segment settings take effect at the next roll."""
-        self.config = self.local.config = config
-        waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self.log_end_offset
-        if waits and not self.is_follower:
-            self.high_watermark = self.log_end_offset
-            self.wake()
+    def check_fetch_offset(self, offset: int) -> None:
+        """Raise BrokerError offset_out_of_range unless `offset` is between the log start and log end offsets."""
+        self.check_online()
+        if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
+            start, end = self.local.log_start_offset, self.local.log_end_offset
+            message = f"offset {offset} is outside of the log, which has offsets {start} to {end}"
+            raise self.partition_error(ErrorCode.offset_out_of_range, message, offset)
+
+    def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
+        """Find the batches that `read_range` returns, without reading them.
+
+        Their bytes can be read later, even if retention or compaction removes the segment meanwhile. Raises like
+        `read_range`.
+        """
+        local = self.local
+        while True:
+            # Retention moves the log start offset, then removes segments. With the reverse order of these two reads, an
+            # offset that was deleted in between would be reported as an offset in remote storage.
+            local_start = self.local_log_start_offset
+            self.check_fetch_offset(offset)
+            if offset < local_start:
+                message = f"offset {offset} is in remote storage, the local log starts at {local_start}"
+                raise self.partition_error(ErrorCode.offset_moved_to_tiered_storage, message, offset)
+            swaps = local.swaps
+            try:
+                found = local.find_range(offset, max_bytes, up_to, at_least_one)
+                # Search again if retention removed the segment meanwhile, or compaction replaced it.
+                if offset >= self.local_log_start_offset and swaps == local.swaps:
+                    return found
+            except FileNotFoundError as error:
+                if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
+                    self.go_offline_and_raise(error)  # another process removed the file
+            except (OSError, CorruptLog) as error:
+                if swaps == local.swaps or is_out_of_descriptors(error):
+                    self.go_offline_and_raise(error, nothing_changed=True)
+
+    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
+        """Return whole batches from the one that contains `offset`, all below `up_to`.
+
+        Args:
+            max_bytes: Largest total size of the batches.
+            at_least_one: Return the first batch even if it is larger than `max_bytes`.
+
+        Raises:
+            BrokerError: offset_out_of_range, offset_moved_to_tiered_storage, kafka_storage_error.
+        """
+        records = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+        return ReadResult([self.read_slice(file_slice) for file_slice in records.slices], records.next_offset)
+
+    def read_slice(self, file_slice: FileSlice) -> bytes:
+        """Return the bytes of a slice of `find_range`. Raises BrokerError kafka_storage_error."""
+        try:
+            return file_slice.read()
+        except OSError as error:
+            self.go_offline_and_raise(error, nothing_changed=True)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """Yield all batches below the present high watermark, in chunks of about `size` bytes.
+
+        Raises like `read_range`.
+        """
+        offset, end = self.log_start_offset, self.high_watermark
+        while offset < end:
+            chunks, offset = self.read_range(offset, size, up_to=end, at_least_one=True)
+            if not chunks:
+                return
+            yield from chunks
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records in [offset, up_to). Raises BrokerError."""
+        self.check_online()
+        with self.offline_on_error(nothing_changed=True):
+            return aborted_in(segments_from(self.segments, offset), offset, up_to)
+
+    def search_segments(self, search: Callable[[tuple[LogSegment, ...]], ResultT]) -> ResultT:
+        """Return `search(segments)`. Repeat it if retention, compaction or truncation changes the files meanwhile.
+
+        For look-ups on any thread that read files of segments.
+
+        Raises:
+            BrokerError: kafka_storage_error if the search raises OSError or CorruptLog; a BrokerError of the search.
+        """
+        local = self.local
+        while True:
+            self.check_online()
+            swaps, segments = local.swaps, local.segments  # `swaps` first: it is raised after `segments` is replaced
+            try:
+                result = search(segments)
+            except BrokerError:
+                if not local.has_changed(segments, swaps):
+                    raise
+            except (OSError, CorruptLog) as error:
+                if not local.has_changed(segments, swaps) or is_out_of_descriptors(error):
+                    self.go_offline_and_raise(error, nothing_changed=True)
+            else:
+                if not local.has_changed(segments, swaps):
+                    return result
 
     def release_files(self) -> None:
         """Close the writer's three descriptors. The next append opens the files again."""
@@ -463,135 +576,3 @@ class Log:
         self.local.abandon()
         self.wake()
         self._subscribers.clear()
-
-    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
-        """Return whole batches from the one that contains `offset`, all below `up_to`.
-
-        Args:
-            max_bytes: Largest total size of the batches.
-            at_least_one: Return the first batch even if it is larger than `max_bytes`.
-
-        Raises:
-            BrokerError: offset_out_of_range, offset_moved_to_tiered_storage, kafka_storage_error.
-        """
-        records = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
-        return ReadResult([self.read_slice(file_slice) for file_slice in records.slices], records.next_offset)
-
-    def chunks(self, size: int) -> Iterator[bytes]:
-        """Yield all batches below the present high watermark, in chunks of about `size` bytes.
-
-        Raises like `read_range`.
-        """
-        offset, end = self.log_start_offset, self.high_watermark
-        while offset < end:
-            chunks, offset = self.read_range(offset, size, up_to=end, at_least_one=True)
-            if not chunks:
-                return
-            yield from chunks
-
-    def read_slice(self, file_slice: FileSlice) -> bytes:
-        try:
-            return file_slice.read()
-        except OSError as error:
-            self.fail(error, unchanged=True)
-
-    def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
-        """Find the batches that `read_range` returns, without reading them.
-
-        Their bytes can be read later, even if retention or compaction removes the segment meanwhile. Raises like
-        `read_range`.
-        """
-        local = self.local
-        while True:
-            # Read before the check, because retention moves the log start offset first.
-            local_start = self.local_log_start_offset
-            self.check_fetch_offset(offset)
-            if offset < local_start:
-                message = f"offset {offset} is in remote storage, the local log starts at {local_start}"
-                raise self.error(ErrorCode.offset_moved_to_tiered_storage, message, offset)
-            swaps = local.swaps
-            try:
-                found = local.find_range(offset, max_bytes, up_to, at_least_one)
-                # Otherwise retention removed the segment meanwhile, or compaction replaced it: search again.
-                if offset >= self.local_log_start_offset and swaps == local.swaps:
-                    return found
-            except FileNotFoundError as error:
-                if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
-                    self.fail(error)  # another process removed the file
-            except (OSError, CorruptLog) as error:
-                if swaps == local.swaps or is_out_of_descriptors(error):
-                    self.fail(error, unchanged=True)
-
-    def check_fetch_offset(self, offset: int) -> None:
-        """Raise BrokerError offset_out_of_range unless `offset` is between the log start and log end offsets."""
-        self.check()
-        if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
-            start, end = self.local.log_start_offset, self.local.log_end_offset
-            message = f"offset {offset} is outside of the log, which has offsets {start} to {end}"
-            raise self.error(ErrorCode.offset_out_of_range, message, offset)
-
-    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """Return the aborted transactions with records in [offset, up_to). Raises BrokerError."""
-        self.check()
-        with self.offline_on_error(unchanged=True):
-            return aborted_in(segments_from(self.segments, offset), offset, up_to)
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """Return the first record with a timestamp of at least `timestamp` ms, or None. Raises BrokerError."""
-        self.check()
-        start = self.local.log_start_offset
-        with self.offline_on_error(unchanged=True):
-            for segment in self.segments:
-                if segment.max_timestamp.timestamp >= timestamp:
-                    found = offset_in_segment(segment, timestamp, start)
-                    if found is not None:
-                        return found
-        return None
-
-    def max_timestamp_offset(self) -> TimestampAndOffset | None:
-        """Return the first record with the largest timestamp, or None if no record has one. Raises BrokerError."""
-        self.check()
-        with self.offline_on_error(unchanged=True):
-            return offset_of_max_timestamp(self.segments)
-
-    @property
-    def leader_epoch(self) -> int:
-        """Leader epoch that this broker writes with."""
-        return max(self.epochs.latest, 0)
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEndOffset:
-        """Answer OffsetForLeaderEpoch; see `LeaderEpochs.end_offset_for`."""
-        return self.epochs.end_offset_for(epoch, self.local.log_end_offset)
-
-    def diverging_epoch(self, offset: int, last_epoch: int) -> EpochEndOffset | None:
-        """Find where a follower's log diverges from this one (Kafka: `Partition.readRecords`, KIP-595).
-
-        Args:
-            offset: The follower's fetch offset.
-            last_epoch: Leader epoch of the follower's batch before `offset`.
-
-        Returns:
-            The last epoch that both logs can share, with its end offset here; None if the logs need not diverge.
-
-        Raises:
-            BrokerError: offset_out_of_range, also if `last_epoch` is unknown.
-        """
-        self.check()
-        known = self.end_offset_for_epoch(last_epoch)
-        epoch, end = known
-        if min(epoch, end) < 0 or offset < self.local.log_start_offset:
-            message = f"offset {offset} follows a batch of leader epoch {last_epoch}, which is unknown here"
-            raise self.error(ErrorCode.offset_out_of_range, message, offset)
-        return known if epoch < last_epoch or end < offset else None
-
-    def check_leader_epoch(self, epoch: int) -> None:
-        """Check the current leader epoch in a client's request; -1 means that the client does not know it.
-
-        Raises:
-            BrokerError: fenced_leader_epoch, unknown_leader_epoch.
-        """
-        current = self.leader_epoch
-        if epoch in (-1, current):
-            return
-        code = ErrorCode.fenced_leader_epoch if epoch < current else ErrorCode.unknown_leader_epoch
-        raise self.error(code, f"the request has leader epoch {epoch}, the current one is {current}")

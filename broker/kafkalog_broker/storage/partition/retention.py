@@ -9,8 +9,8 @@ Where segments are copied to remote storage, the limits are those of local reten
 below the log start offset, are deleted then, and the log start offset does not move. An active segment is never copied.
 If it exceeds the local limits it is rolled, so that it is copied and deleted later (KAFKA-16385).
 
-A segment with a timestamp in the future is kept until then, with all later ones. Where segments are copied to remote
-storage, its modification time is used instead (KAFKA-20609).
+A segment whose largest timestamp is in the future is kept until retention.ms after that time, and so are all segments
+after it. Where segments are copied to remote storage, its modification time is used instead (KAFKA-20609).
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.local_log_dir import log_files
 
 FAR_AHEAD_MS = 3_600_000
-"""Default of message.timestamp.after.max.ms. A timestamp that is further in the future is reported, because it delays
-retention by so long."""
+"""Default of message.timestamp.after.max.ms. A timestamp that is further in the future is logged, because it blocks
+retention for that long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deletion:
+class DeletionPlan:
     """Segments to delete.
 
     Attributes:
-        count: Number of oldest segments to delete. If these are all, the caller first rolls a new one.
-        log_start_offset: Log start offset, remote storage included, that the caller sets before the deletion.
+        count: Number of oldest segments to delete. If it counts all segments, the caller first rolls the log, so that
+            an active segment remains.
+        log_start_offset: New log start offset, of the whole log and not only of its local part. The caller sets it
+            before it deletes segments.
         rolls_active: The caller rolls the active segment, which exceeds the limits but must be copied first.
     """
 
@@ -46,7 +48,7 @@ class Deletion:
     rolls_active: bool = False
 
 
-def segments_to_delete(
+def plan_deletion(
     segments: Sequence[LogSegment],
     config: LogConfig,
     *,
@@ -55,8 +57,8 @@ def segments_to_delete(
     log_end_offset: int,
     now_ms: int,
     highest_remote_offset: int = -1,
-) -> Deletion:
-    """Return the segments to delete now.
+) -> DeletionPlan:
+    """Return which segments to delete now.
 
     Segments with offsets at or above the high watermark, and an empty active segment, are never deleted.
 
@@ -74,19 +76,19 @@ def segments_to_delete(
     # Size of each segment together with all later ones.
     sizes = list(accumulate(segment.size for segment in reversed(segments)))[::-1]
 
-    def upper_bound(slot: int) -> int:
-        return segments[slot + 1].base_offset if slot < last else log_end_offset
+    def upper_bound(index: int) -> int:
+        return segments[index + 1].base_offset if index < last else log_end_offset
 
-    def is_below_start(slot: int) -> bool:
-        return slot < last and upper_bound(slot) <= log_start_offset
+    def is_below_start(index: int) -> bool:
+        return index < last and upper_bound(index) <= log_start_offset
 
-    def exceeds_size(slot: int) -> bool:
-        return sizes[slot] - segments[slot].size >= retention_bytes
+    def exceeds_size(index: int) -> bool:
+        return sizes[index] - segments[index].size >= retention_bytes
 
-    def is_old(slot: int) -> bool:
-        newest = segments[slot].largest_timestamp
+    def is_old(index: int) -> bool:
+        newest = segments[index].largest_timestamp
         if newest > now_ms and config.copies_segments:
-            newest = segments[slot].modified_ms
+            newest = segments[index].modified_ms
         return now_ms - newest > retention_ms
 
     reasons = [is_below_start]
@@ -101,17 +103,17 @@ def segments_to_delete(
             upper = upper_bound(count)
             if high_watermark < upper or not applies(count):
                 break
-            if not (upper <= deletable or is_below_start(count)):
+            if not (upper <= deletable or is_below_start(count)):  # it is due, but not copied yet
                 rolls_active = rolls_active or count == last
                 break
             count += 1
     new_start = log_start_offset
     if count and not config.copies_segments:
         new_start = max(log_start_offset, upper_bound(count - 1))
-    return Deletion(count, new_start, rolls_active)
+    return DeletionPlan(count, new_start, rolls_active)
 
 
-def segment_from_future(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> LogSegment | None:
+def segment_blocking_retention(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> LogSegment | None:
     """Return the oldest segment if its timestamp is so far in the future that it blocks retention by time.
 
     Returns:
@@ -120,7 +122,7 @@ def segment_from_future(segments: Sequence[LogSegment], config: LogConfig, now_m
     Raises:
         OSError: If a file cannot be read.
     """
-    if config.copies_segments or not config.is_deleted or config.retention_ms < 0:
+    if config.copies_segments or not config.deletes_by_retention or config.retention_ms < 0:
         return None
     oldest = segments[0]
     return oldest if oldest.size and oldest.largest_timestamp > now_ms + FAR_AHEAD_MS else None
@@ -134,14 +136,14 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     if config.remote_storage_enable:  # which segments were copied is known only once the log is open
         return True
     files = log_files(directory)
-    sizes = [facts.st_size for facts in files.values()]
+    sizes = [stat.st_size for stat in files.values()]
     # Whether the oldest segment is deleted depends only on the total size of the others, so they count as one segment.
     segments = [
         LogSegment(directory, base, SegmentEnd(size, MAX_INT64), now_ms)
         for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)
     ]
-    deletion = segments_to_delete(
+    plan = plan_deletion(
         segments, config, log_start_offset=log_start_offset, high_watermark=MAX_INT64, log_end_offset=MAX_INT64,
         now_ms=now_ms,
     )  # fmt: skip
-    return deletion.count > 0
+    return plan.count > 0

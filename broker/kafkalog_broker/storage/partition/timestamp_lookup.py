@@ -1,4 +1,4 @@
-"""Look-up of offsets by timestamp in segments, local or remote (Kafka: `UnifiedLog.fetchOffsetByTimestamp`).
+"""Look-up of offsets by timestamp in a log, or in one local or remote segment (`UnifiedLog.fetchOffsetByTimestamp`).
 
 A look-up reads and decompresses batches, so it runs on a worker thread.
 """
@@ -6,7 +6,7 @@ A look-up reads and decompresses batches, so it runs on a worker thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -14,6 +14,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.decompression import decompress_records, release_frames
 from kafkalog_broker.storage.append.message_set import inner_messages
 from kafkalog_broker.storage.append.record_walk import find_timestamp
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.segment_lookup import BatchBounds, SegmentLookup
 from kafkalog_spark.errors import CorruptBatch
@@ -38,6 +39,33 @@ class TimestampAndOffset(NamedTuple):
     leader_epoch: int
 
 
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
+    """Return the first record of a log with a timestamp of at least `timestamp` ms, or None.
+
+    Raises:
+        BrokerError: kafka_storage_error; corrupt_message if a batch cannot be decoded.
+    """
+
+    def search(segments: Sequence[LogSegment]) -> TimestampAndOffset | None:
+        start = log.log_start_offset
+        for segment in segments:
+            if segment.max_timestamp.timestamp >= timestamp:
+                found = offset_in_segment(segment, timestamp, start)
+                if found is not None:
+                    return found
+        return None
+
+    return log.search_segments(search)
+
+
+def max_timestamp_offset(log: Log) -> TimestampAndOffset | None:
+    """Return the first record with the largest timestamp; None if no record has one.
+
+    Raises like `offset_for_timestamp`.
+    """
+    return log.search_segments(_offset_of_max_timestamp)
+
+
 def offset_in_segment(segment: SegmentLookup, timestamp: int, log_start_offset: int) -> TimestampAndOffset | None:
     """Return the first record at or above the log start offset with a timestamp of at least `timestamp` ms, or None.
 
@@ -57,11 +85,7 @@ def offset_in_segment(segment: SegmentLookup, timestamp: int, log_start_offset: 
     return None
 
 
-def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffset | None:
-    """Return the first record with the largest timestamp; None if no record has one.
-
-    Raises like `offset_in_segment`.
-    """
+def _offset_of_max_timestamp(segments: Sequence[LogSegment]) -> TimestampAndOffset | None:
     latest = max(segments, key=lambda segment: segment.max_timestamp.timestamp)
     timestamp, offset = latest.max_timestamp
     bounds = None if timestamp == NO_TIMESTAMP else latest.locate(offset)

@@ -5,11 +5,15 @@ import asyncio
 import pytest
 
 from kafkalog_broker.api import load_all
+from kafkalog_broker.api.error_responses import INVALID_REQUEST_MESSAGE
 from kafkalog_broker.config.authorizer_settings import AuthorizerSettings
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.testing import allow
 from tests.broker.api.helpers.group_calls import FIND, FakeBroker, call, decoded, error_answer, read, versions
+
+TOPIC = "AAAAAAAAAAAAAAAAAAAABQ"
+SHARE_KEY = f"g:{TOPIC}:0"
 
 
 def values(key_type: int = 0) -> dict[str, object]:
@@ -52,6 +56,38 @@ def test_unknown_key_type_is_refused() -> None:
     answer = call(FakeBroker(), FIND, 6, **values(3))  # type: ignore[arg-type]
     assert {told["error_code"] for told in answer["coordinators"]} == {"invalid_request"}
     assert error_answer(FIND, 0, ErrorCode.not_controller, **values())["error_code"] == "not_controller"
+
+
+@pytest.mark.parametrize("version", [version for version in versions(FIND) if 1 <= version < 6])
+def test_share_coordinator_below_version_6_is_refused(version: int) -> None:
+    """As in Kafka's `KafkaApis.getCoordinator`, whatever the keys and the rights of the client are."""
+    broker, rights = FakeBroker(), Authorizer(AuthorizerSettings())
+    request = decoded(FIND, version, {"key": SHARE_KEY, "key_type": 2, "coordinator_keys": ["g", SHARE_KEY]})
+    request.access = rights.access(request)
+    answer = read(request, asyncio.run(load_all()[FIND].respond(request, broker)))
+    refused = {"node_id": -1, "host": "", "port": -1, "error_code": "invalid_request"}
+    if version >= 4:
+        assert answer == {"coordinators": [refused | {"key": key, "error_message": ""} for key in ("g", SHARE_KEY)]}
+    else:
+        assert answer == refused | {"error_message": INVALID_REQUEST_MESSAGE}
+    assert broker.created == []
+
+
+@pytest.mark.parametrize(
+    "key", ["", "g", f"g:{TOPIC}", f":{TOPIC}:0", "g:not-a-uuid:0", f"g:{TOPIC}:abc", f"g:{TOPIC}:", f"g:{TOPIC}x:0"]
+)
+def test_share_partition_key_that_kafka_cannot_parse_is_refused(key: str) -> None:
+    """Kafka's `SharePartitionKey.validate` decides."""
+    broker = FakeBroker()
+    assert error_codes(broker, key) == ["invalid_request"]
+    assert broker.created == []
+    assert error_codes(broker, key, SHARE_KEY, f"a:b:{TOPIC}:7") == ["invalid_request", "none", "none"]
+    assert broker.created == [("__share_group_state", 50, "delete")]
+
+
+def error_codes(broker: FakeBroker, *keys: str) -> list[str]:
+    answer = call(broker, FIND, 6, key_type=2, coordinator_keys=list(keys))
+    return [told["error_code"] for told in answer["coordinators"]]
 
 
 @pytest.mark.parametrize("version", versions(FIND))

@@ -13,6 +13,7 @@ from unittest import mock
 from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.timestamp_lookup import max_timestamp_offset, offset_for_timestamp
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.storage.helpers.cleaned_logs import append, append_transactional, end_transaction
 from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log, read_all
@@ -104,8 +105,8 @@ def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
 def assert_lookups_agree(log: Log, other: Log) -> None:
     """Assert that timestamp lookups in both logs agree, even with different indexes."""
     for timestamp in range(NOW, NOW + 10**6, 50_000):
-        assert log.offset_for_timestamp(timestamp) == other.offset_for_timestamp(timestamp)
-    assert log.max_timestamp_offset() == other.max_timestamp_offset()
+        assert offset_for_timestamp(log, timestamp) == offset_for_timestamp(other, timestamp)
+    assert max_timestamp_offset(log) == max_timestamp_offset(other)
     for mine, theirs in zip(log.segments, other.segments, strict=False):
         if (mine.base_offset, mine.next_offset) == (theirs.base_offset, theirs.next_offset):
             assert mine.max_timestamp[0] == theirs.max_timestamp[0]

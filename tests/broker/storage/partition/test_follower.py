@@ -10,6 +10,7 @@ import pytest
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.leader_epoch_lookup import end_offset_for_epoch
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
@@ -275,7 +276,7 @@ def test_follower_after_an_unclean_election_equals_the_new_leader(seed, tmp_path
     rounds = 0
     while True:
         epoch = follower.last_epoch
-        found, end = new.log.end_offset_for_epoch(epoch)
+        found, end = end_offset_for_epoch(new.log, epoch)
         if found == epoch and end >= log.log_end_offset:
             break
         follower.truncate_to(follower.truncation_offset(found, end))

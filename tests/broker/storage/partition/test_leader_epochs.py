@@ -9,6 +9,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import parse_fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.leader_epoch_lookup import diverging_epoch
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from tests.broker.storage.helpers.loaded_logs import records
@@ -151,8 +152,8 @@ def test_diverging_epoch_of_a_diverged_client_log_is_its_last_common_epoch(tmp_p
     Follower(log).append(parse_fetched_batches(memoryview(data)), NOW)
     if expected == "unknown":
         with pytest.raises(BrokerError) as caught:
-            log.diverging_epoch(offset, last_epoch)
+            diverging_epoch(log, offset, last_epoch)
         assert caught.value.code is ErrorCode.offset_out_of_range
     else:
-        assert log.diverging_epoch(offset, last_epoch) == expected
+        assert diverging_epoch(log, offset, last_epoch) == expected
     log.discard()

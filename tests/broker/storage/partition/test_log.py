@@ -6,6 +6,7 @@ import struct
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
+from kafkalog_broker.storage.partition.leader_epoch_lookup import check_leader_epoch, end_offset_for_epoch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import ControlType
@@ -225,12 +226,12 @@ def test_append_after_release_files_opens_the_files_again(log):
 
 
 def test_older_leader_epoch_of_a_client_is_fenced_and_a_newer_one_unknown(log):
-    log.check_leader_epoch(-1)
-    log.check_leader_epoch(0)
-    assert code_of(log.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
+    check_leader_epoch(log, -1)
+    check_leader_epoch(log, 0)
+    assert code_of(check_leader_epoch, log, 1) == ErrorCode.unknown_leader_epoch
     log.epochs.assign(3, 0)
-    assert code_of(log.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
-    assert log.end_offset_for_epoch(3) == (3, 0)
+    assert code_of(check_leader_epoch, log, 2) == ErrorCode.fenced_leader_epoch
+    assert end_offset_for_epoch(log, 3) == (3, 0)
 
 
 def test_log_of_another_broker_continues_in_its_latest_epoch(tmp_path):
@@ -241,5 +242,5 @@ def test_log_of_another_broker_continues_in_its_latest_epoch(tmp_path):
     again.append(validated(1), NOW)
     epochs = struct.unpack_from(">i", log_bytes(again)[again.size_bytes // 2 :], layout.LEADER_EPOCH_AT)
     assert epochs == (5,)
-    assert (again.epochs.epoch_for_offset(1), again.end_offset_for_epoch(5)) == (5, (5, 2))
+    assert (again.epochs.epoch_for_offset(1), end_offset_for_epoch(again, 5)) == (5, (5, 2))
     again.discard()

@@ -14,6 +14,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.timestamp_lookup import max_timestamp_offset, offset_for_timestamp
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.tiered.remote_segment import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import (
@@ -101,9 +102,9 @@ def test_offset_for_timestamp_equals_a_full_scan(batches, config, start, closed)
             expected = next(
                 ((r.timestamp, r.offset, 0) for r in records if r.offset >= start and r.timestamp >= timestamp), None
             )
-            assert log.offset_for_timestamp(timestamp) == expected
+            assert offset_for_timestamp(log, timestamp) == expected
         latest = max(records, key=lambda r: r.timestamp)
-        assert log.max_timestamp_offset() == (latest.timestamp, latest.offset, 0)
+        assert max_timestamp_offset(log) == (latest.timestamp, latest.offset, 0)
         log.discard()
 
 
@@ -135,7 +136,7 @@ def test_offset_for_timestamp_of_a_kafka_log_is_the_first_record_at_or_after_it(
     rows = golden.records()
     for row in rows[:: max(1, len(rows) // 25)]:
         expected = next(r["offset"] for r in rows if r["timestamp"] >= row["timestamp"])
-        found = log.offset_for_timestamp(row["timestamp"])
+        found = offset_for_timestamp(log, row["timestamp"])
         if golden.topic in ("transactions", "compacted"):
             # markers are records to ListOffsets too, and lie before the next record that a consumer returns
             assert found.offset <= expected  # type: ignore[union-attr]

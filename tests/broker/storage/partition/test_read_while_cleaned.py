@@ -13,6 +13,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.partition import timestamp_lookup
 from kafkalog_broker.storage.partition.file_handles import _HANDLES
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import KafkalogError
@@ -195,6 +196,6 @@ def test_offset_for_timestamp_in_a_cleaned_log_is_the_same_offline_and_in_the_br
     Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
     for timestamp in range(NOW, NOW + log.log_end_offset + 3, 7):
-        found = log.offset_for_timestamp(timestamp)
+        found = timestamp_lookup.offset_for_timestamp(log, timestamp)
         assert offset_for_timestamp(reader, timestamp) == (None if found is None else found.offset)
     log.discard()

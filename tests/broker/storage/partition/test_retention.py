@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkalog_broker.storage.partition.retention import segments_to_delete
+from kafkalog_broker.storage.partition.retention import plan_deletion
 from tests.broker.storage.helpers.stored_logs import log_config
 
 DAY = 24 * 3600 * 1000
@@ -34,9 +34,7 @@ KEEP = retention(UNLIMITED, UNLIMITED)
 
 def decided(segments=THREE, policy=KEEP, *, start=0, hw=None, end=30, now=NOW):
     hw = end if hw is None else hw
-    return segments_to_delete(
-        segments, policy, log_start_offset=start, high_watermark=hw, log_end_offset=end, now_ms=now
-    )
+    return plan_deletion(segments, policy, log_start_offset=start, high_watermark=hw, log_end_offset=end, now_ms=now)
 
 
 def test_retention_without_limits_deletes_no_segment():
@@ -116,7 +114,7 @@ def test_retention_of_random_logs_deletes_only_a_prefix_of_segments():
         by_start = decided(segments, KEEP, start=start, hw=hw, end=end).count
         by_size = decided(
             segments,
-            retention(UNLIMITED, policy.retention_bytes, deletes=policy.is_deleted),
+            retention(UNLIMITED, policy.retention_bytes, deletes=policy.deletes_by_retention),
             start=start,
             hw=hw,
             end=end,
@@ -137,7 +135,7 @@ def tiered(**limits):
 
 
 def local(segments, policy, *, copied, end=30, hw=None):
-    deletion = segments_to_delete(
+    deletion = plan_deletion(
         segments, policy, log_start_offset=0, high_watermark=end if hw is None else hw, log_end_offset=end, now_ms=NOW,
         highest_remote_offset=copied,
     )  # fmt: skip

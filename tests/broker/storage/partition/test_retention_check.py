@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.partition.retention import may_be_due, segments_to_delete
+from kafkalog_broker.storage.partition.retention import may_be_due, plan_deletion
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, validated
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
-    """Compare may_be_due, which reads closed logs from disk, with segments_to_delete."""
+def test_may_be_due_agrees_with_plan_deletion(tmp_path, seed):
+    """Compare may_be_due, which reads closed logs from disk, with plan_deletion."""
     rng = random.Random(seed)
     log = new_log(tmp_path)
     for _ in range(rng.randrange(4)):
@@ -23,7 +23,7 @@ def test_may_be_due_agrees_with_segments_to_delete(tmp_path, seed):
         cleanup_policy=rng.choice([("delete",), ("compact",), ("compact", "delete"), ()]),
     )
     start = rng.randint(0, log.log_end_offset)
-    expected = segments_to_delete(
+    expected = plan_deletion(
         log.segments,
         config,
         log_start_offset=start,

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import decompression
 from kafkalog_broker.storage.partition import timestamp_lookup
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.timestamp_lookup import max_timestamp_offset, offset_for_timestamp
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format import layout
 from kafkalog_spark.log.codecs.scratch import Scratch
@@ -46,41 +48,41 @@ def test_timestamp_lookup_finds_the_exact_legacy_message_even_inside_a_wrapper(t
     log = loaded(tmp_path / "log", in_format(1, codec, first) + in_format(1, codec, second))
     told = {r.offset: r.timestamp for r in first + second}
     for wanted in range(-1, 24):
-        found = log.offset_for_timestamp(NOW + wanted)
+        found = offset_for_timestamp(log, NOW + wanted)
         expected = next(((t, o, -1) for o, t in told.items() if t >= NOW + wanted), None)
         assert found == expected, wanted
-    assert log.max_timestamp_offset() == (NOW + 22, 11, -1)
+    assert max_timestamp_offset(log) == (NOW + 22, 11, -1)
     log.discard()
 
 
 def test_timestamp_lookup_ignores_messages_below_the_log_start_offset(tmp_path):
     data = wrapper(1, GZIP, records(4, NOW, NOW + 1, NOW + 2))
     log = loaded(tmp_path / "log", data, log_start_offset=5)
-    assert log.offset_for_timestamp(NOW) == (NOW + 1, 5, -1)
+    assert offset_for_timestamp(log, NOW) == (NOW + 1, 5, -1)
     log.discard()
 
 
 def test_timestamp_lookup_in_a_log_append_time_wrapper_finds_its_first_message(tmp_path):
     made = wrapper(1, GZIP, records(4, 1, 2, 3), log_append_time=NOW)
     log = loaded(tmp_path / "log", made)
-    assert log.offset_for_timestamp(NOW - 1) == (NOW, 4, -1)
-    assert log.offset_for_timestamp(NOW + 1) is None
-    assert log.max_timestamp_offset() == (NOW, 4, -1)
+    assert offset_for_timestamp(log, NOW - 1) == (NOW, 4, -1)
+    assert offset_for_timestamp(log, NOW + 1) is None
+    assert max_timestamp_offset(log) == (NOW, 4, -1)
     log.discard()
 
 
 def test_timestamp_lookup_skips_messages_without_a_timestamp(tmp_path):
     data = wrapper(0, GZIP, records(0, -1, -1)) + message_set(1, records(2, NOW))
     log = loaded(tmp_path / "log", data)
-    assert log.offset_for_timestamp(0) == (NOW, 2, -1)
+    assert offset_for_timestamp(log, 0) == (NOW, 2, -1)
     log.discard()
 
 
 def test_timestamp_lookup_in_a_compacted_wrapper_keeps_the_original_offsets(tmp_path):
     made = [LegacyRecord(12, b"a", b"1", NOW), LegacyRecord(17, b"b", b"2", NOW + 9)]
     log = loaded(tmp_path / "log", wrapper(1, GZIP, made, relative_to=10))
-    assert log.offset_for_timestamp(NOW) == (NOW, 12, -1)
-    assert log.offset_for_timestamp(NOW + 1) == (NOW + 9, 17, -1)
+    assert offset_for_timestamp(log, NOW) == (NOW, 12, -1)
+    assert offset_for_timestamp(log, NOW + 1) == (NOW + 9, 17, -1)
     log.discard()
 
 
@@ -102,11 +104,11 @@ def test_repeated_lookup_decompresses_a_batch_once(tmp_path, decompressions):
     made = batch(0, [V2Record(n, NOW + n, None, b"v") for n in range(50)], codec=1)
     log = loaded(tmp_path / "log", made)
     for _ in range(5):
-        assert log.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
-        assert log.max_timestamp_offset() == (NOW + 49, 49, 0)
+        assert offset_for_timestamp(log, NOW + 7) == (NOW + 7, 7, 0)
+        assert max_timestamp_offset(log) == (NOW + 49, 49, 0)
     assert len(decompressions) == 2
     for wanted in range(2 * timestamp_lookup.MAX_CACHED):
-        log.offset_for_timestamp(NOW - wanted)
+        offset_for_timestamp(log, NOW - wanted)
     assert len(log.segments[0].time_lookup_cache) <= timestamp_lookup.MAX_CACHED
     log.discard()
 
@@ -117,7 +119,7 @@ def test_batch_that_cannot_be_decompressed_is_corrupt_message_and_log_stays_onli
     made[70:] = bytes(len(made) - 70)
     log.append_batch(bytearray(made), NOW)
     with pytest.raises(BrokerError, match=r"the batch at byte 0 of .*00000000000000000000.log cannot") as caught:
-        log.offset_for_timestamp(NOW + 7)
+        offset_for_timestamp(log, NOW + 7)
     assert caught.value.code is ErrorCode.corrupt_message
     assert log.failure is None
     log.discard()
@@ -138,8 +140,8 @@ def test_lookups_in_many_threads_decompress_one_batch_at_a_time(tmp_path, monkey
     monkeypatch.setattr(timestamp_lookup, "decompress_records", decompress_records)
     log = loaded(tmp_path / "log", b"".join(batch(n, [V2Record(n, NOW + n)], codec=4) for n in range(200)))
     with ThreadPoolExecutor(10) as threads:
-        found = list(threads.map(log.offset_for_timestamp, range(NOW, NOW + 200)))
-    assert [one.offset for one in found] == list(range(200))
+        found = list(threads.map(partial(offset_for_timestamp, log), range(NOW, NOW + 200)))
+    assert [one and one.offset for one in found] == list(range(200))
     log.discard()
 
 
@@ -171,7 +173,7 @@ def test_lookup_does_not_wait_for_the_read_of_another_lookup(tmp_path):
         slow = threads.submit(timestamp_lookup.offset_in_segment, segment, NOW, 0)
         try:
             assert reading.wait(60)
-            assert threads.submit(log.offset_for_timestamp, NOW).result(timeout=10) == (NOW, 0, 0)
+            assert threads.submit(offset_for_timestamp, log, NOW).result(timeout=10) == (NOW, 0, 0)
         finally:
             responds.set()
         assert slow.result() == (NOW, 0, 0)
@@ -196,7 +198,7 @@ def test_error_of_a_malformed_record_does_not_keep_the_decompressed_batch(tmp_pa
     log = new_log(tmp_path / "log", message_timestamp_after_max_ms=2**62)
     log.append_batch(made, NOW)
     with pytest.raises(BrokerError, match="a record is malformed") as raised:
-        log.offset_for_timestamp(NOW + 9)
+        offset_for_timestamp(log, NOW + 9)
     assert raised.value.code is ErrorCode.corrupt_message
     assert buffers
     assert all(buffer() is None for buffer in buffers)
