@@ -9,17 +9,17 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 
 class IndexedAborts(NamedTuple):
-    """Transactions of a range of offsets, by transaction indexes.
+    """Transactions with records in a range of offsets, found in transaction indexes.
 
     Attributes:
-        aborted: Transactions that were aborted before `reached`.
-        open: First offset by producer ID of the transactions that had not ended there.
-        reached: Offset up to which the transaction indexes were used.
+        aborted: Transactions that were aborted before `indexed_until`.
+        open: First offset by producer ID of the transactions that had not ended at `indexed_until`.
+        indexed_until: Offset up to which the transaction indexes were read.
     """
 
     aborted: list[AbortedTransaction]
     open: dict[int, int]
-    reached: int
+    indexed_until: int
 
 
 class AbortSource(NamedTuple):

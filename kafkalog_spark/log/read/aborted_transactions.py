@@ -38,7 +38,7 @@ def aborted_transactions(
             state, reached = TransactionState(), until
             walk_transactions(log, begin, until, state)
         else:
-            state, reached = TransactionState(dict(indexed.open), indexed.aborted), indexed.reached
+            state, reached = TransactionState(dict(indexed.open), indexed.aborted), indexed.indexed_until
         unfinished = set(state.open)
         if unfinished:
             walk_transactions(log, reached, log.log_end_offset, state, unfinished, dropped)

@@ -348,12 +348,12 @@ class TieredLog(PartitionLog):
         """Return the aborted transactions of [start, end), or None if the batches must be read.
 
         Args:
-            indexes: Indexes of consecutive remote parts, from the one that contains `start` on. They may continue
-                after `end`.
+            indexes: Indexes of consecutive remote parts, the first of which contains `start`. They may continue after
+                `end`.
             start: First offset.
             end: Offset after the last one.
         """
-        segments = (self._remote_segment(index) for index in indexes)
+        segments = (stored for index in indexes if (stored := self._remote_segment(index)) is not None)
         try:
             return find_indexed_aborts(segments, self._keys, start, end)
         except (CorruptLog, UnsupportedFormat, OSError) as error:
