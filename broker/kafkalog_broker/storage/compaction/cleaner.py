@@ -207,9 +207,10 @@ class Cleaner:
     ) -> None:
         """Write the retained batches of a group of segments to new ones, which then replace the group."""
         request = self._request
+        records_to_keep = last_records(self._host.producers())
         cleaned = [CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)]
         try:
-            self._write_retained(group, cleaned, batch_filter, transactions, legacy_horizon_ms)
+            self._write_retained(group, cleaned, batch_filter, transactions, records_to_keep, legacy_horizon_ms)
             for aborted in transactions.take_retained():
                 segment_containing(aborted.last_offset, cleaned).aborted.append(aborted)
             self._host.check_not_aborted()
@@ -227,10 +228,10 @@ class Cleaner:
         cleaned: list[CleanedSegment],
         batch_filter: BatchFilter,
         transactions: CleanedTransactions,
+        records_to_keep: npt.NDArray[np.int64],
         legacy_horizon_ms: int,
     ) -> None:
         """Append the retained batches of `group` to `cleaned`, which gets more segments if needed."""
-        records_to_keep = last_records(self._host.producers())
         for segment in group:
             keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
             for window in self._read(segment, 0):
