@@ -16,7 +16,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import similar_topics
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.missing_segments import explain_log
+from kafkalog_spark.log.read.missing_segments import missing_segments_warning
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_scan import ScanStatistics
@@ -105,7 +105,7 @@ class CatReader:
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None
             log = locations[tp].open(pass_over_damage=past_damage)
-            if missing := explain_log(log):
+            if missing := missing_segments_warning(log):
                 self.on_note(f"records may be missing: {missing}")
             end = last_stable_offset(log) if read_committed else log.log_end_offset
             start = self._start(log, end, options.start)

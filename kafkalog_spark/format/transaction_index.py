@@ -42,9 +42,11 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedSearch(NamedTuple):
-    """Aborted transactions of a segment for a range of offsets.
+    """Aborted transactions in a range of offsets, by the index of one segment.
 
-    `complete` is True if no later segment has further ones for the range.
+    Attributes:
+        transactions: The transactions.
+        is_complete: True if the index of no later segment has further ones.
     """
 
     transactions: list[AbortedTransaction]
@@ -96,9 +98,9 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
 
 
 def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
-    """Return the aborted transactions with records in [fetch_offset, upper_bound), by the entries of one segment.
+    """Return the aborted transactions with records in [fetch_offset, upper_bound) from the entries of one segment.
 
-    Repeat with the following segments until the result is `complete`: an LSO at or above `upper_bound` proves that no
+    Repeat with the following segments until `is_complete` is True: an LSO at or above `upper_bound` proves that no
     later marker is relevant. Kafka: TransactionIndex.collectAbortedTxns.
     """
     aborted = []

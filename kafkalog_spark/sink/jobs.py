@@ -1,4 +1,4 @@
-"""Jobs of the sink on a disk: the staged files of a write, its driver, and whether that driver has ended.
+"""Files of the sink's jobs on a disk, and whether a job's driver has ended.
 
 Staged files are plain files in the log directory itself. So they are on the file system of their segments, and brokers
 ignore them: a broker examines directories only (an unknown directory would keep Apache Kafka from starting).
@@ -14,46 +14,28 @@ removed first, so that a late task finds it missing and removes its own files.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format import names
 from kafkalog_spark.format.regular_file import read_whole
 from kafkalog_spark.sink.commit_record import PlannedSegment
-
-_STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
+from kafkalog_spark.sink.driver_process import DriverProcess, has_ended, is_visible
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
-"""How long staged files of a driver on another machine stay after their last change: Kafka's default of
-transactional.id.expiration.ms."""
+"""How long staged files of a driver on another machine are kept after their last change. The value is the default of
+Kafka's transactional.id.expiration.ms."""
 
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Identity of a driver process, with which another process finds out later whether the driver has ended.
-
-    Attributes:
-        boot: ID of the boot of the machine.
-        pid_namespace: PID namespace, which differs between containers.
-        pid: Process ID.
-        start: Start time in clock ticks after the boot.
-    """
-
-    boot: str
-    pid_namespace: str
-    pid: int
-    start: int
+_STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Content of a .job file.
+    """Content of a .job file, in which the keys are these names.
 
     Attributes:
         owner: The Spark driver; None if unknown.
@@ -61,7 +43,7 @@ class Job:
         made_directory: True if the log directory was created for this job.
     """
 
-    owner: Owner | None = None
+    owner: DriverProcess | None = None
     stream: str | None = None
     made_directory: bool = False
 
@@ -78,8 +60,9 @@ def read_job(log_dir: Path, job: str) -> Job:
     """Return the content of a .job file; a job without an owner if the file is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
-        owner = None if content["owner"] is None else Owner(**content["owner"])
-        if owner is not None and not (type(owner.pid) is type(owner.start) is int):  # they go into a path in /proc
+        owner = None if content["owner"] is None else DriverProcess(**content["owner"])
+        # The pid becomes part of a path in /proc, so it must not be a text.
+        if owner is not None and not (type(owner.pid) is type(owner.start) is int):
             owner = None
         return Job(owner, content["stream"], content["made_directory"] is True)
     except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -101,66 +84,25 @@ def staged_log(log_dir: Path, segment: PlannedSegment) -> Path:
     return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
 
-def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
-    """Return True if the driver has ended.
+def has_driver_ended(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
+    """Return True if the driver of a job has ended, so that the job's files may be removed.
 
-    A driver on another machine, in another container or of an earlier boot counts as ended if none of the job's files
-    has changed for UNKNOWN_OWNER_SECONDS. A job without a .job file was ended already.
+    A job whose .job file is gone has ended; its remaining files are left-overs. A driver on another machine, in another
+    container or of an earlier boot counts as ended if none of the job's files has changed for UNKNOWN_OWNER_SECONDS.
+
+    Args:
+        log_dir: The log directory.
+        job: ID of the job.
+        files: Names of the job's files.
+        now_s: Seconds since 1970.
     """
     if not (log_dir / job_file(job)).exists():
         return True
     owner = read_job(log_dir, job).owner
-    if owner is not None and (owner.boot, owner.pid_namespace) == _boot_and_namespace():
-        process = _process(owner.pid)
-        return process is None or process.start != owner.start
-    changed = []
+    if owner is not None and is_visible(owner):
+        return has_ended(owner)
+    change_times = []
     for name in files:
         with suppress(OSError):
-            changed.append((log_dir / name).stat().st_mtime)
-    return bool(changed) and now_s - max(changed) > UNKNOWN_OWNER_SECONDS
-
-
-def driver_process() -> Owner | None:
-    """Return the Spark driver of this worker: the nearest JVM among its ancestors, else this process.
-
-    None if the system has no /proc.
-    """
-    driver, pid = os.getpid(), os.getppid()
-    while pid > 1 and (process := _process(pid)) is not None:
-        if process.name == "java":
-            driver = pid
-            break
-        pid = process.parent
-    (boot, namespace), process = _boot_and_namespace(), _process(driver)
-    return None if not boot or process is None else Owner(boot, namespace, driver, process.start)
-
-
-def _boot_and_namespace() -> tuple[str, str]:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return boot, os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return "", ""
-
-
-class _Process(NamedTuple):
-    name: str
-    parent: int
-    start: int  # clock ticks after boot
-
-
-def _process(pid: int) -> _Process | None:
-    """Read /proc/<pid>/stat (proc(5)); None if the process has ended, or the system has no /proc.
-
-    Raises OSError for any other failure, such as a lack of file descriptors: the process may be alive, and its staged
-    files must stay.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    state, parent, *more = rest.split()
-    if state in "ZX":  # Z: ended, but its parent has not waited for it
-        return None
-    return _Process(name, int(parent), int(more[17]))
+            change_times.append((log_dir / name).stat().st_mtime)
+    return bool(change_times) and now_s - max(change_times) > UNKNOWN_OWNER_SECONDS

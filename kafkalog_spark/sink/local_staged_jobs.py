@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kafkalog_spark.format import fsync
 from kafkalog_spark.format.regular_file import descriptor, write_all
-from kafkalog_spark.sink.jobs import Job, driver_process, files_of_jobs, format_job, is_dead, job_file, read_job
+from kafkalog_spark.sink.driver_process import find_driver
+from kafkalog_spark.sink.jobs import Job, files_of_jobs, format_job, has_driver_ended, job_file, read_job
 from kafkalog_spark.sink.local_directory import LocalDirectory
 from kafkalog_spark.sink.staged_jobs import StagedJobs
 
@@ -32,7 +33,7 @@ class LocalStagedJobs(StagedJobs):
     def begin_job(self, job: str, stream: str | None) -> None:
         makes_directory = not self.directory.log_dir.exists()
         fsync.make_directories(self.directory.log_dir)
-        content = format_job(Job(driver_process(), stream, makes_directory))
+        content = format_job(Job(find_driver(), stream, makes_directory))
         with descriptor(self.directory.log_dir / job_file(job), os.O_WRONLY | os.O_CREAT) as file:
             write_all(file, content)
 
@@ -47,7 +48,7 @@ class LocalStagedJobs(StagedJobs):
 
     def dead_jobs(self) -> list[str]:
         now, files_by_job = self.now_s(), files_of_jobs(self.directory.names_in_root())
-        return [job for job, files in files_by_job.items() if is_dead(self.directory.log_dir, job, files, now)]
+        return [job for job, files in files_by_job.items() if has_driver_ended(self.directory.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
         """Remove the .job file first, then the staged files, then an empty log directory that was made for the job."""

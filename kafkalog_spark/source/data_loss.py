@@ -52,7 +52,7 @@ def offset_changed(tp: TopicPartition, before: int, now: int) -> str:
     return f"Partition {tp_text(tp)} offset was changed from {before} to {now}. {_BROKEN}"
 
 
-def created_again(topic: str, before: uuid.UUID | None, now: uuid.UUID | None) -> str | None:
+def recreation_reason(topic: str, before: uuid.UUID | None, now: uuid.UUID | None) -> str | None:
     """Return the reason for a topic whose ID was `before` and is `now`; None if they are equal or one is unknown."""
     if before is None or now is None or before == now:
         return None

@@ -38,11 +38,11 @@ from kafkalog_spark.source.segment_facts import SegmentFacts, segment_facts
 from kafkalog_spark.source.split import Split
 from kafkalog_spark.source.stream_positions import (
     UNSEEN,
-    Continuation,
+    NextBatch,
     Seen,
     agreed_ids,
-    batch_ranges,
-    continue_from,
+    logged_batch_ranges,
+    plan_next_batch,
 )
 from kafkalog_spark.source.topic_partitions import TopicPartition, set_text
 
@@ -136,7 +136,7 @@ class StreamPlanner:
         if self._target is not None:  # partitions that were added later are ignored
             logs = {tp: live for tp, live in logs.items() if tp in self._target or tp in start}
         seen = {tp: self._seen_of(tp, topic_ids) for tp in start}
-        next_batch = continue_from(start, logs, seen, self._live.present, self._options.subscription.is_named)
+        next_batch = plan_next_batch(start, logs, seen, self._live.present, self._options.subscription.is_named)
         self._report(next_batch.losses)
         if start and not logs:
             return start  # as in the connector: offsets without partitions would lose every position
@@ -145,12 +145,12 @@ class StreamPlanner:
                 last = min(end, self._target.get(tp, 0))  # a partition that was added later is not read
                 if start.get(tp) == LATEST:  # a query from latest begins at its target
                     next_batch.starts[tp] = next_batch.ends[tp] = last
-                elif tp not in next_batch.moved:
+                elif tp not in next_batch.jumped:
                     next_batch.ends[tp] = max(last, next_batch.starts[tp])
         self._seen = {tp: seen[tp] for tp in next_batch.ends if tp not in logs}
         self._seen |= {tp: Seen(live.topic_id, live.readers_end) for tp, live in self._logs.items()}
-        first = any(offset < 0 for offset in start.values())
-        only_appended = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
+        is_first = any(offset < 0 for offset in start.values())
+        only_appended = not is_first and not next_batch.jumped and next_batch.ends.keys() == start.keys()
         new_offsets = {
             tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]
         }
@@ -158,7 +158,7 @@ class StreamPlanner:
             return start
         if limits.min_offsets is not None and self._target is None:
             held_back = self._delay.holds_back(sum(new_offsets.values()), limits.min_offsets)
-            if held_back and not first and not next_batch.moved:
+            if held_back and not is_first and not next_batch.jumped:
                 return start
         self._offered = self._limited(next_batch, new_offsets.keys(), limits)
         self.topic_ids = agreed_ids((tp[0], self._seen[tp].topic_id) for tp in self._offered)
@@ -187,8 +187,10 @@ class StreamPlanner:
         if end != self._offered:  # an earlier run has planned the batch
             self._look(topic for topic, _ in (*start, *end))
         logs, fails = self._logs, self._options.fail_on_data_loss
-        first = start == self._initial
-        ranges = batch_ranges(start, end, logs, topic_ids=topic_ids, first=first, fail_on_data_loss=fails)
+        is_first = start == self._initial
+        ranges = logged_batch_ranges(
+            start, end, logs, topic_ids=topic_ids, is_first_batch=is_first, fail_on_data_loss=fails
+        )
         planned = []
         for each in ranges:
             hint = self._hint(each.topic_partition, each.start)
@@ -227,7 +229,7 @@ class StreamPlanner:
                 _log.warning("%s", text)
         self._warned = texts
 
-    def _has_records(self, tp: TopicPartition, next_batch: Continuation) -> bool:
+    def _has_records(self, tp: TopicPartition, next_batch: NextBatch) -> bool:
         """Return True if the new offsets of a partition may contain a visible record. A negative result is cached."""
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
@@ -238,7 +240,7 @@ class StreamPlanner:
         self._without_records[tp] = extent
         return False
 
-    def _limited(self, next_batch: Continuation, grown: Collection[TopicPartition], limits: RateLimits) -> Offsets:
+    def _limited(self, next_batch: NextBatch, grown: Collection[TopicPartition], limits: RateLimits) -> Offsets:
         """Return the ends of the batch under the limits. Only the ends of `grown`, with new offsets, change."""
         ends = dict(next_batch.ends)
         if limits.max_offsets is not None:

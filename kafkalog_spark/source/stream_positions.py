@@ -1,4 +1,4 @@
-"""Comparison of a stream's positions with the present logs: the start and the extent of the next batch.
+"""Comparison of a stream's positions with the present logs: the offsets of the next batch, and those of a logged batch.
 
 No I/O. The cases of data loss are those of Spark's Kafka source (`data_loss`).
 """
@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kafkalog_spark.errors import DataLoss
 from kafkalog_spark.source.bounds import EARLIEST, LATEST
-from kafkalog_spark.source.data_loss import created_again, offset_changed, partitions_deleted, records_lost
+from kafkalog_spark.source.data_loss import offset_changed, partitions_deleted, records_lost, recreation_reason
 from kafkalog_spark.source.live_log import LiveLog
 from kafkalog_spark.source.offset_range import OffsetRange
 from kafkalog_spark.source.range_clipping import clip
@@ -23,19 +24,20 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Continuation:
-    """Start and largest extent of the next batch. `starts` and `ends` have the same partitions.
+class NextBatch:
+    """Offsets of the next batch before rate limits are applied. `starts` and `ends` have the same partitions.
 
     Attributes:
         starts: First offset of each partition.
-        ends: Offset behind the last one, before limits are applied.
-        moved: Partitions whose position changes although no record is read. Limits do not change their end.
+        ends: End offset (exclusive) of each partition.
+        jumped: Partitions that move to a lower offset without reading: their end is below their start. Rate limits
+            leave them alone.
         losses: Records that the stream misses.
     """
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
-    moved: set[TopicPartition] = field(default_factory=set)
+    jumped: set[TopicPartition] = field(default_factory=set)
     losses: list[DataLoss] = field(default_factory=list)
 
 
@@ -44,19 +46,19 @@ class Seen:
     """Topic ID and visible end of a partition when Spark last received offsets."""
 
     topic_id: uuid.UUID | None
-    end: int = 0
+    visible_end: int = 0
 
 
 UNSEEN = Seen(None)
 
 
-def continue_from(
+def plan_next_batch(
     start: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LiveLog],
     seen: Mapping[TopicPartition, Seen],
     present: Collection[TopicPartition] = (),
     is_named: Callable[[TopicPartition], bool] = lambda tp: False,
-) -> Continuation:
+) -> NextBatch:
     """Compare the positions of a stream with the present logs.
 
     A deleted partition that the options name keeps its position if its topic ID is known: if the partition returns, the
@@ -70,61 +72,33 @@ def continue_from(
         present: All existing partitions, read or not.
         is_named: Returns True for a partition that the options name.
     """
-    next_batch = Continuation()
-    gone = start.keys() - logs.keys()
-    if gone:
-        next_batch.losses.append(partitions_deleted(gone, gone.intersection(present)))
-    kept = {
-        tp: start[tp] for tp in gone if start[tp] >= 0 and is_named(tp) and seen.get(tp, UNSEEN).topic_id is not None
-    }
-    next_batch.starts |= kept
-    next_batch.ends |= kept
+    next_batch = NextBatch()
+    deleted = start.keys() - logs.keys()
+    if deleted:
+        next_batch.losses.append(partitions_deleted(deleted, deleted.intersection(present)))
+    for tp in deleted:
+        if start[tp] >= 0 and is_named(tp) and seen.get(tp, UNSEEN).topic_id is not None:
+            next_batch.starts[tp] = next_batch.ends[tp] = start[tp]
     for tp, log in logs.items():
-        offset = start.get(tp)
-        position, end = log.log_start, log.readers_end
-        if offset is None:
-            if position > 0:
-                next_batch.losses.append(
-                    records_lost(tp, f"Added partition {tp_text(tp)} starts from {position} instead of 0.")
-                )
-        elif offset == LATEST:
-            position = end
-        elif offset != EARLIEST:
-            before = seen.get(tp, UNSEEN)
-            if reason := created_again(tp[0], before.topic_id, log.topic_id):
-                if offset > end:
-                    reason = f"{offset_changed(tp, offset, end)} {reason}"
-                if offset or before.end:  # otherwise the old topic was empty
-                    next_batch.losses.append(records_lost(tp, reason, offset))
-                if offset > position:
-                    next_batch.moved.add(tp)
-                    position, end = offset, position
-            elif offset < position:
-                reason = (
-                    f"Could not read records in offset [{offset}, {end}) for topic partition {tp_text(tp)}: the log "
-                    f"begins at offset {position}."
-                )
-                next_batch.losses.append(records_lost(tp, reason, offset))
-            else:
-                position = offset
-                if offset > end:
-                    next_batch.moved.add(tp)
-                    next_batch.losses.append(records_lost(tp, offset_changed(tp, offset, end), offset))
-        next_batch.starts[tp], next_batch.ends[tp] = position, end
+        step = _next_step(tp, start.get(tp), log, seen.get(tp, UNSEEN))
+        next_batch.starts[tp], next_batch.ends[tp] = step.start, step.end
+        if step.is_jump:
+            next_batch.jumped.add(tp)
+        if step.loss is not None:
+            next_batch.losses.append(step.loss)
     return next_batch
 
 
-def batch_ranges(
+def logged_batch_ranges(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LiveLog],
     *,
     topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
-    first: bool,
+    is_first_batch: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
-    """Return the ranges of a batch whose end Spark has stored, sorted by topic and partition. Empty ranges are left
-    out.
+    """Return the non-empty ranges of a batch that Spark has logged, sorted by topic and partition.
 
     A batch that an earlier run has planned may reach up to the end of the log, whatever the LSO is now.
 
@@ -133,35 +107,32 @@ def batch_ranges(
         end: End of the batch.
         logs: The present logs.
         topic_ids: Topic IDs that belong to `end`. If a topic was created again since, its log has none of the records.
-        first: True if `start` is the start of the query. If the query was restarted before its first batch was done,
-            that start was looked up again and may be beyond the end of the batch. The batch is then empty.
-        fail_on_data_loss: Raise DataLoss; otherwise leave out the missing records, with a warning.
+        is_first_batch: True if `start` is the start of the query. If the query was restarted before its first batch was
+            done, that start was looked up again and may be beyond the end of the batch. The batch is then empty.
+        fail_on_data_loss: Raise DataLoss for missing records; otherwise leave them out with a warning. A partition that
+            jumps to a lower offset gets no second warning, because plan_next_batch has reported it.
 
     Raises:
         DataLoss: If the logs do not hold the batch.
     """
+    to_read = {tp: start.get(tp, EARLIEST) for tp in sorted(end)}
+    to_read = {tp: offset for tp, offset in to_read.items() if offset not in (end[tp], LATEST)}
+    if deleted := to_read.keys() - logs.keys():
+        _raise_or_warn(partitions_deleted(deleted), fail_on_data_loss)
     ranges = []
-    for tp in sorted(end):
-        offset, until = start.get(tp, EARLIEST), end[tp]
-        if offset in (until, LATEST):
+    for tp, offset in to_read.items():
+        if tp in deleted:
             continue
-        log = logs.get(tp)
-        if log is None:
-            if fail_on_data_loss:
-                raise partitions_deleted({tp})
+        log, until = logs[tp], end[tp]
+        if reason := recreation_reason(tp[0], topic_ids.get(tp[0]), log.topic_id):
+            _raise_or_warn(records_lost(tp, reason, until), fail_on_data_loss)
             continue
-        if reason := created_again(tp[0], topic_ids.get(tp[0]), log.topic_id):
-            if fail_on_data_loss:
-                raise records_lost(tp, reason, until)
-            _log.warning("%s", records_lost(tp, reason, until))
-            continue
-        if offset == EARLIEST:
-            begin = min(log.log_start, until)
-            wanted = OffsetRange(*tp, begin, until, from_earliest=True)
-        elif offset > until:
-            if fail_on_data_loss and not first:
+        if offset > until:
+            if fail_on_data_loss and not is_first_batch:
                 raise records_lost(tp, offset_changed(tp, offset, until), offset)
             continue
+        if offset == EARLIEST:
+            wanted = OffsetRange(*tp, min(log.log_start, until), until, from_earliest=True)
         else:
             wanted = OffsetRange(*tp, offset, until)
         clipped = clip(wanted, log.log_start, log.log_end.offset, fail_on_data_loss)
@@ -184,3 +155,69 @@ def agreed_ids(ids: Iterable[tuple[str, uuid.UUID | None]]) -> dict[str, uuid.UU
         if topic_id is not None:
             by_topic.setdefault(topic, set()).add(topic_id)
     return {topic: topic_id for topic, (topic_id, *others) in by_topic.items() if not others}
+
+
+class _Step(NamedTuple):
+    """Offsets of one partition in the next batch.
+
+    Attributes:
+        start: First offset.
+        end: End offset (exclusive).
+        loss: Records that the stream misses.
+        is_jump: True if the partition moves to a lower offset without reading.
+    """
+
+    start: int
+    end: int
+    loss: DataLoss | None = None
+    is_jump: bool = False
+
+
+def _next_step(tp: TopicPartition, position: int | None, log: LiveLog, before: Seen) -> _Step:
+    """Return the next step of a partition.
+
+    Args:
+        tp: The partition.
+        position: Position of the stream, perhaps EARLIEST or LATEST; None for an added partition.
+        log: The present log.
+        before: State of the partition at earlier triggers.
+    """
+    log_start, end = log.log_start, log.readers_end
+    if position is None:
+        reason = f"Added partition {tp_text(tp)} starts from {log_start} instead of 0."
+        return _Step(log_start, end, records_lost(tp, reason) if log_start > 0 else None)
+    if position == LATEST:
+        return _Step(end, end)
+    if position == EARLIEST:
+        return _Step(log_start, end)
+    if reason_of_new := recreation_reason(tp[0], before.topic_id, log.topic_id):
+        return _step_into_new_topic(tp, position, log, before, reason_of_new)
+    if position < log_start:
+        reason = (
+            f"Could not read records in offset [{position}, {end}) for topic partition {tp_text(tp)}: the log begins "
+            f"at offset {log_start}."
+        )
+        return _Step(log_start, end, records_lost(tp, reason, position))
+    if position > end:
+        return _Step(position, end, records_lost(tp, offset_changed(tp, position, end), position), is_jump=True)
+    return _Step(position, end)
+
+
+def _step_into_new_topic(tp: TopicPartition, position: int, log: LiveLog, before: Seen, reason: str) -> _Step:
+    """Return the step of a partition whose topic was created again, to the beginning of the new log."""
+    log_start, end = log.log_start, log.readers_end
+    if position > end:
+        reason = f"{offset_changed(tp, position, end)} {reason}"
+    was_empty = not (position or before.visible_end)
+    loss = None if was_empty else records_lost(tp, reason, position)
+    if position > log_start:
+        # Spark requires a batch to begin at the end of the last one. So this batch reads nothing: it leads from the old
+        # position back to the log start, where the next batch begins.
+        return _Step(position, log_start, loss, is_jump=True)
+    return _Step(log_start, end, loss)
+
+
+def _raise_or_warn(loss: DataLoss, fail_on_data_loss: bool) -> None:
+    if fail_on_data_loss:
+        raise loss
+    _log.warning("%s", loss)

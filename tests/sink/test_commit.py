@@ -26,6 +26,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, rea
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from kafkalog_spark.sink import jobs
+from kafkalog_spark.sink.driver_process import DriverProcess
 from kafkalog_spark.sink.job_opening import recover
 from kafkalog_spark.sink.task_manifest import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -209,10 +210,10 @@ def test_files_of_a_writer_are_kept_when_descriptors_run_out_during_its_check(
     staged = stage(tmp_path, job, values("a", topic="t"))
     read_text = Path.read_text
 
-    def refuse(path: Path) -> str:
+    def refuse(path: Path, encoding: str | None = None, errors: str | None = None) -> str:
         if path.match("/proc/*/stat"):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return read_text(path)
+        return read_text(path, encoding, errors)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_text", refuse)
@@ -238,7 +239,7 @@ def test_files_of_dead_writers_are_removed_and_of_live_ones_kept(tmp_path: Path)
 
 def test_files_of_an_unknown_writer_are_kept_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
-    elsewhere = jobs.Owner("another boot", "pid:[1]", 1, 1)
+    elsewhere = DriverProcess("another boot", "pid:[1]", 1, 1)
     (tmp_path / jobs.job_file(job)).write_bytes(jobs.format_job(jobs.Job(elsewhere)))
     now = (tmp_path / jobs.job_file(job)).stat().st_mtime
     recover(committer(tmp_path, now_s=lambda: now + 6 * 86_400).target)

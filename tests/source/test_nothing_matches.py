@@ -193,6 +193,27 @@ def test_path_one_level_too_deep_names_the_log_directory(logs: Path, exists: boo
         assert text == f"{inner}: does not exist; {logs} holds orders-0, orders-1: give {logs}, and subscribe=orders"
 
 
+@pytest.mark.local_only("it names local paths")
+@pytest.mark.parametrize("kind", ["delete", "stray"])
+def test_path_of_a_deleted_topic_names_no_partitions_of_it(logs: Path, kind: str) -> None:
+    (logs / f"prices-0.{'0' * 32}-{kind}").mkdir()
+    assert refusal(logs / "prices", allTopics=True) == (
+        f"{logs}/prices: does not exist; {logs} is a log directory: give that"
+    )
+
+
+@pytest.mark.local_only("it makes directories without files")
+@pytest.mark.parametrize(("empty", "rest"), [(5, ""), (6, "; and 1 more partition"), (7, "; and 2 more partitions")])
+def test_only_some_partitions_without_segments_are_named(
+    logs: Path, caplog: pytest.LogCaptureFixture, empty: int, rest: str
+) -> None:
+    for partition in range(empty):
+        (logs / f"prices-{partition}").mkdir()
+    read(logs, subscribe="prices")
+    (warning,) = [record.message for record in caplog.records if "rows may be missing" in record.message]
+    assert warning.endswith(f"prices-4 holds no segment{rest}")
+
+
 def test_directory_of_archived_partitions_names_the_archives(tmp_path: Path) -> None:
     for name in ("orders-0.tar.gz", "orders-1.tar.gz"):
         (tmp_path / name).touch()

@@ -232,6 +232,26 @@ def test_deleted_topic_is_data_loss(topic: Path, by: str, caplog: pytest.LogCapt
     assert forgiving.trigger() == []
 
 
+@pytest.mark.parametrize("fail", [True, False])
+def test_topic_deleted_before_a_logged_batch_is_data_loss(
+    topic: Path, fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(topic, "u", 0, numbers(50, 52))
+    query = started(topic, subscribePattern="t|u")
+    append(topic, "t", 0, numbers(30, 33))
+    append(topic, "u", 0, numbers(52, 54))
+    query.crash_before = "planning"
+    with pytest.raises(Crash):
+        query.trigger()
+    delete_partition(topic, "t", 0)
+    again = Query(topic, checkpoint=query.checkpoint, subscribePattern="t|u", failOnDataLoss=fail)
+    if fail:
+        assert lost(again.trigger) == "Partitions Set(t-0) have been deleted."
+    else:
+        assert again.trigger() == [numbers(52, 54)]
+        assert "Partitions Set(t-0) have been deleted." in caplog.text
+
+
 def test_topic_marked_for_deletion_counts_as_deleted(topic: Path) -> None:
     query = started(topic, subscribe="t")
     (topic / "t-0").rename(topic / f"t-0.{uuid.uuid4().hex}-delete")

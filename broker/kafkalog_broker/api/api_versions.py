@@ -19,7 +19,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.api_registry import Api, api, on_error, registry
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity
+from kafkalog_broker.protocol.responses import build_struct
 
 KEY = 18
 
@@ -53,7 +53,7 @@ def api_versions_error(request: Request, code: ErrorCode) -> Any:
 
 
 def _response(version: int, code: ErrorCode, apis: Iterable[Api]) -> Any:
-    return entity(
+    return build_struct(
         response_class(KEY, version),
         error_code=code,
         api_keys=[

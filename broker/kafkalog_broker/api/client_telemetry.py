@@ -14,7 +14,7 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_spark.format.layout import Codec
 
 _ACCEPTED_CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)  # in Kafka's order of preference
@@ -23,7 +23,7 @@ _ACCEPTED_CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)  # in Kafka
 @api(71, 0, 0)
 def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
     instance = broker.telemetry.get(request)
-    return respond(
+    return build_response(
         request,
         client_instance_id=instance.id,
         subscription_id=instance.subscription_id,
@@ -42,4 +42,4 @@ async def push_telemetry(request: Request, broker: Broker) -> Any:
     instance = telemetry.push(request)
     if body.metrics and telemetry.receiver is not None:
         await telemetry.receiver.receive(instance, body.compression_type, bytes(body.metrics))
-    return respond(request)
+    return build_response(request)

@@ -6,8 +6,8 @@ from typing import Any
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import DENIAL_MESSAGES, ResourceType
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response
 from kafkalog_broker.security.api_rights import RIGHTS
 
 INVALID_REQUEST_MESSAGE = (

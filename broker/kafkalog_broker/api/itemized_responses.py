@@ -11,7 +11,8 @@ from typing import Any
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity, respond, result_layout, struct_of
+from kafkalog_broker.protocol.request_mapping import request_mapping
+from kafkalog_broker.protocol.responses import array_element_class, build_response, build_struct
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 PartitionResult = Callable[[Any, Any], Mapping[str, Any]]
@@ -23,11 +24,13 @@ Fields that identify the partition are added. If the function raises BrokerError
 
 async def respond_by_partition(request: Request, result: PartitionResult, **fields: Any) -> Any:
     """Return the response to a request that names partitions by topic. `fields` are fields of the whole response."""
-    request_struct: Any = type(request.entity)
-    layout = result_layout(response_class(request.api_key, request.version), request_struct)
-    assert layout.results is not None
-    topics = getattr(request.entity, layout.request_array)
-    return respond(request, **{layout.results: await topic_results(layout.element, topics, result)}, **fields)
+    request_class: Any = type(request.entity)
+    mapping = request_mapping(response_class(request.api_key, request.version), request_class)
+    assert mapping.results is not None
+    topics = getattr(request.entity, mapping.request_array)
+    return build_response(
+        request, **{mapping.results: await topic_results(mapping.result_class, topics, result)}, **fields
+    )
 
 
 async def respond_in_slices(request: Request, array: str, items: Iterable[Mapping[str, Any]], **fields: Any) -> Any:
@@ -35,9 +38,9 @@ async def respond_in_slices(request: Request, array: str, items: Iterable[Mappin
 
     A version without that array gets the other fields only.
     """
-    struct = struct_of(response_class(request.api_key, request.version), array)
-    structs = () if struct is None else [entity(struct, **item) async for item in TimeSlice().spread(items)]
-    return respond(request, **{array: tuple(structs)}, **fields)
+    struct = array_element_class(response_class(request.api_key, request.version), array)
+    structs = () if struct is None else [build_struct(struct, **item) async for item in TimeSlice().spread(items)]
+    return build_response(request, **{array: tuple(structs)}, **fields)
 
 
 async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionResult) -> list[Any]:
@@ -45,18 +48,18 @@ async def topic_results(struct: Any, topics: Iterable[Any], result: PartitionRes
     time_slice = TimeSlice()
     results = []
     async for topic in time_slice.spread(topics):
-        topic_struct: Any = type(topic)
-        layout = result_layout(struct, topic_struct)
+        topic_class: Any = type(topic)
+        mapping = request_mapping(struct, topic_class)
         partitions = []
-        async for partition in time_slice.spread(getattr(topic, layout.request_array)):
-            partition_struct: Any = type(partition)
-            copied_fields = result_layout(layout.element, partition_struct).copied_fields
+        async for partition in time_slice.spread(getattr(topic, mapping.request_array)):
+            partition_class: Any = type(partition)
+            copied_fields = request_mapping(mapping.result_class, partition_class).copied_fields
             fields = {name: getattr(partition, name, partition) for name in copied_fields}
             try:
                 fields |= result(topic, partition)
             except BrokerError as error:
                 fields |= {"error_code": error.code, "error_message": error.what}
-            partitions.append(entity(layout.element, **fields))
-        topic_fields = {name: getattr(topic, name) for name in layout.copied_fields}
-        results.append(entity(struct, **topic_fields, **{layout.results or "": partitions}))
+            partitions.append(build_struct(mapping.result_class, **fields))
+        topic_fields = {name: getattr(topic, name) for name in mapping.copied_fields}
+        results.append(build_struct(struct, **topic_fields, **{mapping.results or "": partitions}))
     return results

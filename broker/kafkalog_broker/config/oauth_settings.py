@@ -11,16 +11,6 @@ from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_valu
 
 CALLBACK_HANDLER = "sasl.server.callback.handler.class"
 
-_PREFIX = "sasl.oauthbearer."
-JWKS_URL = f"{_PREFIX}jwks.endpoint.url"
-_PROPERTIES_BY_FIELD = {
-    "issuer": "expected.issuer", "audiences": "expected.audience", "clock_skew_ms": "clock.skew.seconds",
-    "scope_claim": "scope.claim.name", "subject_claim": "sub.claim.name", "refresh_ms": "jwks.endpoint.refresh.ms",
-    "retry_ms": "jwks.endpoint.retry.backoff.ms", "max_retry_ms": "jwks.endpoint.retry.backoff.max.ms",
-}  # fmt: skip
-"""Field of OAuthSettings -> its property, without _PREFIX."""
-OAUTH_PROPERTIES = frozenset({JWKS_URL, *(_PREFIX + name for name in _PROPERTIES_BY_FIELD.values())})
-
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 OAUTH_MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
 SECURED_HANDLERS = (
@@ -29,7 +19,23 @@ SECURED_HANDLERS = (
 )
 UNSECURED_HANDLER = f"{_PACKAGE}internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 
+_PROPERTY_PREFIX = "sasl.oauthbearer."
+JWKS_URL = f"{_PROPERTY_PREFIX}jwks.endpoint.url"
+_CLOCK_SKEW_S = f"{_PROPERTY_PREFIX}clock.skew.seconds"
+_AUDIENCES = f"{_PROPERTY_PREFIX}expected.audience"
+_PROPERTIES_BY_FIELD = {
+    "issuer": f"{_PROPERTY_PREFIX}expected.issuer",
+    "scope_claim": f"{_PROPERTY_PREFIX}scope.claim.name",
+    "subject_claim": f"{_PROPERTY_PREFIX}sub.claim.name",
+    "refresh_ms": f"{_PROPERTY_PREFIX}jwks.endpoint.refresh.ms",
+    "retry_ms": f"{_PROPERTY_PREFIX}jwks.endpoint.retry.backoff.ms",
+    "max_retry_ms": f"{_PROPERTY_PREFIX}jwks.endpoint.retry.backoff.max.ms",
+}
+"""Property of each field of OAuthSettings that has the property's value unchanged."""
+OAUTH_PROPERTIES = frozenset({JWKS_URL, _CLOCK_SKEW_S, _AUDIENCES, *_PROPERTIES_BY_FIELD.values()})
+
 _JAAS_OPTION_PREFIX = "unsecuredValidator"
+_JAAS_CLOCK_SKEW_MS = f"{_JAAS_OPTION_PREFIX}AllowableClockSkewMs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class OAuthSettings:
     """Settings for checking the tokens of OAUTHBEARER.
 
     Attributes:
-        jwks_url: http, https or file URL of the keys that sign tokens; None accepts unsecured tokens.
+        jwks_url: http, https or file URL of the public keys that verify tokens; None accepts unsecured tokens.
         issuer: Required issuer, or None for any.
         audiences: A token must have one of these audiences; if empty, it must have none.
         scope_claim, subject_claim: Names of the claims in the token.
@@ -58,11 +64,11 @@ class OAuthSettings:
     max_retry_ms: int = 10_000
 
     @classmethod
-    def of(cls, mechanism_value: Callable[[str], Any], handler: str, options: dict[str, str]) -> Self:
+    def from_properties(cls, property_value: Callable[[str], Any], handler: str, options: dict[str, str]) -> Self:
         """Read the settings.
 
         Args:
-            mechanism_value: Returns the parsed value of a property for this mechanism and listener.
+            property_value: Returns the parsed value of a property for this mechanism and listener.
             handler: Class name of the configured callback handler; empty for the default.
             options: Options of the JAAS entry.
 
@@ -76,31 +82,35 @@ class OAuthSettings:
                 CALLBACK_HANDLER,
                 handler,
                 NO_JAVA,
-                f"for OAUTHBEARER {SECURED_HANDLERS[0]} and {UNSECURED_HANDLER} are served",
+                f"OAUTHBEARER supports only {SECURED_HANDLERS[0]} and {UNSECURED_HANDLER}",
             )
-        url = mechanism_value(JWKS_URL)
+        url = property_value(JWKS_URL)
         if not url:
             raise ConfigError(
-                "the mechanism OAUTHBEARER needs the keys that sign tokens",
+                "OAUTHBEARER needs the public keys that verify tokens",
                 name=JWKS_URL,
-                hint=f"set {JWKS_URL}, https or file; unsigned tokens, for tests, are accepted with "
+                hint=f"set {JWKS_URL} to an http, https or file URL; unsigned tokens, for tests, are accepted with "
                 f"listener.name.LISTENER.oauthbearer.{CALLBACK_HANDLER}={UNSECURED_HANDLER}",
             )
         if urlsplit(url).scheme not in ("http", "https", "file"):
-            raise invalid_value(JWKS_URL, url, "expected a URL of https, http or file")
-        fields = {field: mechanism_value(_PREFIX + name) for field, name in _PROPERTIES_BY_FIELD.items()}
-        fields["audiences"] = frozenset(filter(None, fields["audiences"]))
-        fields["clock_skew_ms"] *= 1000
-        return cls(url, **fields)
+            raise invalid_value(JWKS_URL, url, "expected an http, https or file URL")
+        return cls(
+            url,
+            audiences=frozenset(filter(None, property_value(_AUDIENCES))),
+            clock_skew_ms=property_value(_CLOCK_SKEW_S) * 1000,
+            **{field: property_value(name) for field, name in _PROPERTIES_BY_FIELD.items()},
+        )
 
     @classmethod
     def _unsecured(cls, options: dict[str, str]) -> Self:
-        skew = options.get(f"{_JAAS_OPTION_PREFIX}AllowableClockSkewMs", "").strip() or "0"
-        if not skew.isdecimal():
-            raise ConfigError(f"Allowable clock skew millis must not be negative: {skew[:20]}", name="sasl.jaas.config")
+        skew_ms = options.get(_JAAS_CLOCK_SKEW_MS, "").strip() or "0"
+        if not skew_ms.isdecimal():
+            raise ConfigError(
+                f"{_JAAS_CLOCK_SKEW_MS} must be a non-negative integer, got {skew_ms[:20]!r}", name="sasl.jaas.config"
+            )
         return cls(
             None,
-            clock_skew_ms=int(skew),
+            clock_skew_ms=int(skew_ms),
             scope_claim=options.get(f"{_JAAS_OPTION_PREFIX}ScopeClaimName", "").strip() or "scope",
             subject_claim=options.get(f"{_JAAS_OPTION_PREFIX}PrincipalClaimName", "").strip() or "sub",
             scopes=tuple(options.get(f"{_JAAS_OPTION_PREFIX}RequiredScope", "").split()),

@@ -67,7 +67,7 @@ class SaslSettings:
             handler = of_mechanism(mechanism, CALLBACK_HANDLER) or value(CALLBACK_HANDLER)
             if mechanism == OAUTHBEARER:
                 options = _jaas_options(own, OAUTHBEARER, OAUTH_MODULE) or {}
-                oauth = OAuthSettings.of(partial(of_mechanism, OAUTHBEARER), handler or "", options)
+                oauth = OAuthSettings.from_properties(partial(of_mechanism, OAUTHBEARER), handler or "", options)
             elif handler:
                 raise invalid_value(CALLBACK_HANDLER, handler, NO_JAVA)
             elif mechanism == PLAIN:

@@ -103,9 +103,9 @@ class Mirror:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Partitions and topics with an error that does not pass by itself, with the reason."""
+        """Partitions and topics that have a permanent error, with the reason."""
         failed_partitions = {
-            mirror.name: mirror.trouble or "" for mirror in self.partitions.values() if mirror.has_failed
+            mirror.name: mirror.pause_reason or "" for mirror in self.partitions.values() if mirror.has_failed
         }
         missing = dict.fromkeys(self._unmatched, "the cluster has no such topic")
         return {**missing, **self._local.refused, **self._errors_of_ends, **failed_partitions}
@@ -170,13 +170,15 @@ class Mirror:
         now_ms = self._clock.monotonic_ms()
         received = self.received_bytes
         missing = [key for key, end in (self.targets or {}).items() if not self._has_reached(key, end)]
-        troubles = {mirror.name: mirror.trouble for key, mirror in self.partitions.items() if mirror.trouble}
-        stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in troubles for key in missing)
+        reasons = {mirror.name: mirror.pause_reason for key, mirror in self.partitions.items() if mirror.pause_reason}
+        stuck = error is not None or self.targets is None or all("{}-{}".format(*key) in reasons for key in missing)
         if not stuck or received != self._last_received:
             self._last_received, self._last_received_ms = received, now_ms
         if now_ms - self._last_received_ms < self._options.give_up_ms or self.is_complete:
             return
-        reason = error or "; ".join(f"{name}: {trouble}" for name, trouble in sorted(troubles.items())[:_MAX_LISTED])
+        reason = error or "; ".join(
+            f"{name}: {pause_reason}" for name, pause_reason in sorted(reasons.items())[:_MAX_LISTED]
+        )
         raise SourceUnreachable(
             f"no record was received for {self._options.give_up_ms / 1000:.0f} s: "
             f"{reason or 'a partition has no leader'}",
@@ -322,7 +324,7 @@ class Mirror:
                 mirror.leader_epoch = location.leader_epoch
                 by_leader.setdefault(location.leader, []).append(mirror)
             else:
-                mirror.trouble = "it has no leader"
+                mirror.pause_reason = "it has no leader"
         return by_leader
 
     async def _assign_to_node(self, node: int, address: Address, mirrors: Sequence[PartitionMirror]) -> None:
@@ -339,7 +341,7 @@ class Mirror:
             await self._stop_fetcher(node)
             self._back_off_node(node)
             for mirror in mirrors:
-                mirror.trouble = str(error)
+                mirror.pause_reason = str(error)
             return
         for mirror in new:
             mirror.owner = fetcher

@@ -81,7 +81,7 @@ class NodeFetcher:
                     await asyncio.sleep(_IDLE_POLL_INTERVAL_S)
                     continue
                 max_partition_bytes = self._rate.bound(self._settings.max_partition_bytes)
-                fetches = {key: mirror.fetch_from(max_partition_bytes) for key, mirror in wanted.items()}
+                fetches = {key: mirror.fetch_entry(max_partition_bytes) for key, mirror in wanted.items()}
                 call = session.next_request(fetches)._replace(
                     max_wait_ms=self._settings.max_wait_ms, min_bytes=self._settings.min_bytes,
                     max_bytes=self._rate.bound(self._settings.max_bytes),
@@ -199,9 +199,9 @@ class NodeFetcher:
         except BrokerError as open_error:
             error = open_error
         reason = str(error) if isinstance(error, KafkalogError) else printable(f"{type(error).__name__}: {error}")
-        if not isinstance(error, (KafkalogError, OSError)) and mirror.trouble != reason:
+        if not isinstance(error, (KafkalogError, OSError)) and mirror.pause_reason != reason:
             _log.error("%s: unexpected error in the mirror", mirror.name, exc_info=error)
-        mirror.wait(reason, is_permanent=True)
+        mirror.pause(reason, is_permanent=True)
 
     async def _handle_partition_error(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         match fetched.error:
@@ -210,10 +210,10 @@ class NodeFetcher:
             case ErrorCode.offset_out_of_range:
                 await self._handle_out_of_range(mirror)
             case code if code in TRANSIENT:
-                mirror.wait(error_text(fetched.error))
+                mirror.pause(error_text(fetched.error))
                 self._request_metadata()
             case _:
-                mirror.wait(f"the source responds {error_text(fetched.error)}", is_permanent=True)
+                mirror.pause(f"the source responds {error_text(fetched.error)}", is_permanent=True)
 
     async def _truncate_diverged(self, mirror: PartitionMirror, fetched: FetchedSourcePartition) -> None:
         assert fetched.diverging is not None
@@ -223,7 +223,7 @@ class NodeFetcher:
         end = mirror.follower.truncation_offset(*fetched.diverging)
         await mirror.truncate_to(end, f"unclean leader election: the source's log differs after leader epoch {epoch}")
         if mirror.log.log_end_offset == before:
-            mirror.wait(f"the source's log differs after leader epoch {epoch}, but it does not say from which offset")
+            mirror.pause(f"the source's log differs after leader epoch {epoch}, but it does not say from which offset")
 
     async def _handle_out_of_range(self, mirror: PartitionMirror) -> None:
         start, end = await log_bounds(self._connection, mirror.key)
@@ -254,7 +254,9 @@ class NodeFetcher:
                 await mirror.truncate_to(end, f"the source's log differs after leader epoch {source_end.epoch}")
                 break
         if mirror.log.log_end_offset == before:
-            mirror.wait(f"the source's batches differ from those below offset {before} here, from an unknown offset on")
+            mirror.pause(
+                f"the source's batches differ from those below offset {before} here, from an unknown offset on"
+            )
 
     async def compare_epochs(self, mirrors: list[PartitionMirror]) -> None:
         """Truncate partitions that diverge from a new leader, for sources before 2.7 whose Fetch does not report it.

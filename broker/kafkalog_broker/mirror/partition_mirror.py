@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _PIECE_BATCHES = 1000  # largest number of batches appended without yielding to the event loop
 _PIECE_BYTES = 1 << 20  # largest number of bytes appended without yielding to the event loop
 _RETRY_MS = 1_000  # pause of a partition after a transient error of the source
-_FAILURE_RETRY_MS = 30_000  # pause of a partition after a failure that does not pass by itself
+_FAILURE_RETRY_MS = 30_000  # pause of a partition after a permanent failure
 
 
 class Received(NamedTuple):
@@ -42,13 +42,18 @@ class PartitionMirror:
     """One mirrored partition.
 
     Attributes:
+        key: Topic and partition.
+        topic_id: Topic ID in the source.
+        log: The partition's log here.
+        follower: Appends to the log, and truncates it, as a follower replica.
+        leader_epoch: The source's current leader epoch, sent for fencing; -1 if unknown.
+        source_high_watermark: High watermark of the source's leader; -1 if unknown.
+        owner: The fetcher that fetches the partition. Batches received by others are dropped.
+        paused_until_ms: End of the pause, in ms of the monotonic clock.
+        pause_reason: Why the partition is not fetched now, or None.
+        has_failed: True if the last failure was permanent. It is retried after a long pause.
         next_offset: Fetch position; batches below it may not be in the log yet.
         last_epoch: Leader epoch of the last received batch.
-        source_end: The leader's high watermark; -1 if unknown.
-        owner: The fetcher that fetches the partition. Batches received by others are dropped.
-        trouble: Why the partition is not fetched now, or None.
-        quiet_until_ms: End of the pause after `wait`, in ms of the monotonic clock.
-        has_failed: True if it will not continue by itself.
     """
 
     key: Key
@@ -60,10 +65,10 @@ class PartitionMirror:
     log: Log = field(init=False)
     follower: Follower = field(init=False)
     leader_epoch: int = -1
-    source_end: int = -1
+    source_high_watermark: int = -1
     owner: object = None
-    quiet_until_ms: int = 0
-    trouble: str | None = None
+    paused_until_ms: int = 0
+    pause_reason: str | None = None
     has_failed: bool = False
     next_offset: int = 0
     last_epoch: int = -1
@@ -78,7 +83,9 @@ class PartitionMirror:
     @property
     def lag(self) -> int | None:
         """Number of offsets that the mirror lacks; None if unknown."""
-        return None if self.source_end < 0 else max(self.source_end - self.log.log_end_offset, 0)
+        if self.source_high_watermark < 0:
+            return None
+        return max(self.source_high_watermark - self.log.log_end_offset, 0)
 
     def open(self) -> None:
         """Open the log, or open it again if it was offline. Raises BrokerError."""
@@ -96,8 +103,8 @@ class PartitionMirror:
         self.next_offset = self.log.log_end_offset
         self.last_epoch = self.follower.last_epoch
 
-    def fetch_from(self, max_bytes: int) -> SourceFetchPartition:
-        """Return the partition's part of the next fetch."""
+    def fetch_entry(self, max_bytes: int) -> SourceFetchPartition:
+        """Return this partition's entry for the next Fetch request."""
         return SourceFetchPartition(
             self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch
         )
@@ -107,23 +114,27 @@ class PartitionMirror:
         self.next_offset = int(window.table[-1, HeaderColumn.LAST_OFFSET]) + 1
         self.last_epoch = int(window.table[-1, HeaderColumn.LEADER_EPOCH])
 
-    def wait(self, reason: str, *, is_permanent: bool = False) -> None:
-        """Do not fetch the partition for a while.
+    def pause(self, reason: str, *, is_permanent: bool = False) -> None:
+        """Pause fetching this partition.
 
         Args:
-            is_permanent: The failure does not pass by itself; it is logged once.
+            reason: Why it pauses.
+            is_permanent: The failure is permanent: the pause is longer, and the reason is logged once.
         """
-        if is_permanent and self.trouble != reason:
+        if is_permanent and self.pause_reason != reason:
             _log.error("%s is not mirrored for now: %s", self.name, reason)
-        self.trouble, self.has_failed = reason, is_permanent
-        self.quiet_until_ms = self._clock.monotonic_ms() + (_FAILURE_RETRY_MS if is_permanent else _RETRY_MS)
+        self.pause_reason, self.has_failed = reason, is_permanent
+        self.paused_until_ms = self._clock.monotonic_ms() + (_FAILURE_RETRY_MS if is_permanent else _RETRY_MS)
 
     def is_due(self) -> bool:
-        """Return whether the last `wait` has ended."""
-        return self.quiet_until_ms <= self._clock.monotonic_ms()
+        """Return True if the last pause has ended."""
+        return self.paused_until_ms <= self._clock.monotonic_ms()
 
     async def append(self, received: Received) -> None:
-        """Append received batches in pieces, and yield to the event loop in between. Raises KafkalogError."""
+        """Append received batches in pieces, and yield to the event loop in between.
+
+        Afterwards the partition has no failure any more. Raises KafkalogError.
+        """
         rest, expected_offset = received.window, received.fetch_offset
         while len(rest.table):
             if self.log.log_end_offset != expected_offset:  # the log was truncated meanwhile, so fetch again
@@ -139,11 +150,11 @@ class PartitionMirror:
             await asyncio.sleep(0)
         if not len(received.window.table):
             self.update_bounds(received.high_watermark, received.log_start_offset)
-        self.trouble, self.has_failed = None, False
+        self.pause_reason, self.has_failed = None, False
 
     def update_bounds(self, high_watermark: int, log_start_offset: int) -> None:
         """Adopt the leader's high watermark and log start offset. Raises BrokerError."""
-        self.source_end = max(high_watermark, self.source_end)
+        self.source_high_watermark = max(high_watermark, self.source_high_watermark)
         self.follower.update_high_watermark(high_watermark)
         before = self.log.log_start_offset
         if log_start_offset > before:
@@ -156,21 +167,20 @@ class PartitionMirror:
 
     async def truncate_to(self, offset: int, reason: str) -> None:
         """Truncate the log to `offset`, or to the start of the batch that contains it. Raises BrokerError."""
-        producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
+        producer_state = await self._workers.run_blocking(self.follower.plan_truncation, offset)
         end = self.log.log_end_offset
-        new_end = producers.end_offset
+        new_end = producer_state.end_offset
         if new_end < end:
             _log.warning(
                 "%s: %s; truncating offsets %d to %d here, to copy them again from the source",
                 self.name, reason, new_end, end - 1,
             )  # fmt: skip
             await self._prepare_truncation(new_end)
-        removed = self.follower.truncate(producers)
+        removed = self.follower.truncate(producer_state)
         if new_end < end:
             await self._workers.run_blocking(flush_truncation, self.log)
         self._logs.remove_later(removed, self.log.config)
-        self.source_end = -1
-        self.rewind()
+        self._forget_source_end()
 
     async def start_over(self, offset: int, reason: str) -> None:
         """Delete all records and start at `offset`. Raises BrokerError."""
@@ -183,6 +193,11 @@ class PartitionMirror:
         removed = self.follower.truncate_fully_and_start_at(offset)
         await self._workers.run_blocking(flush_truncation, log)
         self._logs.remove_later(removed, log.config)
+        self._forget_source_end()
+
+    def _forget_source_end(self) -> None:
+        """Fetch from the new log end. The source's log may have become shorter, so its end is unknown until then."""
+        self.source_high_watermark = -1
         self.rewind()
 
     async def _prepare_truncation(self, offset: int) -> None:

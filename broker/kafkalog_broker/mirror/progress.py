@@ -20,7 +20,7 @@ TICK_S = 1.0  # interval of `Progress.show`
 def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
     """Return one line with the number of partitions, the lag, the rate and the partitions that are not fetched now."""
     rate = (mirror.received_bytes - received_before) / max(seconds, 1e-9) / 1e6
-    names = sorted(partition.name for partition in mirror.partitions.values() if partition.trouble is not None)
+    names = sorted(partition.name for partition in mirror.partitions.values() if partition.pause_reason is not None)
     waiting = f", {len(names)} waiting: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}" if names else ""
     return f"{len(mirror.partitions)} partitions, lag {mirror.lag:,} offsets, {rate:.1f} MB/s{waiting}"
 

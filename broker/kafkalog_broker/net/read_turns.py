@@ -20,7 +20,7 @@ class ReadTurns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._left = BYTES_PER_ITERATION
+        self._bytes_left = BYTES_PER_ITERATION
         self._paused: dict[Callable[[], None], None] = {}  # an ordered set
         self._is_scheduled = False  # `_start_iteration` will run in the next iteration
 
@@ -33,21 +33,23 @@ class ReadTurns:
         if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self._start_iteration)
-        self._left -= count
-        if self._left <= 0:
+        self._bytes_left -= count
+        if self._bytes_left <= 0:
             self._paused[resume] = None
-        return self._left <= 0
+        return self._bytes_left <= 0
 
     def forget(self, resume: Callable[[], None]) -> None:
         """Drop a paused connection. A no-op if it is not paused."""
         self._paused.pop(resume, None)
 
     def _start_iteration(self) -> None:
-        self._left = BYTES_PER_ITERATION
-        for _ in range(min(RESUMED_PER_ITERATION, len(self._paused))):
-            resume = next(iter(self._paused))
-            del self._paused[resume]
-            resume()
-        self._is_scheduled = bool(self._paused)
-        if self._is_scheduled:
-            self.loop.call_soon(self._start_iteration)
+        self._bytes_left = BYTES_PER_ITERATION
+        try:
+            for _ in range(min(RESUMED_PER_ITERATION, len(self._paused))):
+                resume = next(iter(self._paused))
+                del self._paused[resume]
+                resume()
+        finally:  # if `resume` fails, the other connections must not stay paused
+            self._is_scheduled = bool(self._paused)
+            if self._is_scheduled:
+                self.loop.call_soon(self._start_iteration)

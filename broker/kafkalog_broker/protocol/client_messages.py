@@ -8,7 +8,7 @@ from typing import Any
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.api_messages import api_name, reader, request_class, response_class, writer
 from kafkalog_broker.protocol.headers import request_header, without_header
-from kafkalog_broker.protocol.responses import entity
+from kafkalog_broker.protocol.responses import build_struct
 from kafkalog_spark.format.messages.reader import UNBOUNDED, Body
 from kafkalog_spark.format.messages.wire import Malformed
 
@@ -28,7 +28,7 @@ def encode_client_request(request: Any, client_id: str) -> bytes:
 def request_body(api_key: int, version: int, **fields: Any) -> bytes:
     """Return the body of a request. As in `responses.entity`, fields that the version lacks are ignored."""
     struct_class = request_class(api_key, version)
-    return b"".join(writer(struct_class)(entity(struct_class, **fields), bytearray()))
+    return b"".join(writer(struct_class)(build_struct(struct_class, **fields), bytearray()))
 
 
 def decode_response(api_key: int, version: int, frame: bytes) -> Any:
@@ -76,7 +76,7 @@ def create_acls_request(acls: Iterable[tuple[int, int, str, str, str, int, int]]
     """
     names = ("resource_type", "resource_pattern_type", "resource_name", "principal", "host", "operation",
              "permission_type")  # fmt: skip
-    return entity(request_class(30, 3), creations=[dict(zip(names, acl, strict=True)) for acl in acls])
+    return build_struct(request_class(30, 3), creations=[dict(zip(names, acl, strict=True)) for acl in acls])
 
 
 def create_topic_request(name: str, partitions: int, configs: Mapping[str, object]) -> Any:
@@ -85,4 +85,4 @@ def create_topic_request(name: str, partitions: int, configs: Mapping[str, objec
         "name": name, "num_partitions": partitions, "replication_factor": 1,
         "configs": [{"name": key, "value": str(value)} for key, value in configs.items()],
     }  # fmt: skip
-    return entity(request_class(19, 7), topics=[topic])
+    return build_struct(request_class(19, 7), topics=[topic])

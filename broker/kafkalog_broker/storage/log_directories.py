@@ -19,7 +19,7 @@ from kafkalog_spark.format.meta_properties import (
     write_meta_properties,
 )
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
-from kafkalog_spark.log.read.missing_segments import is_segment
+from kafkalog_spark.log.read.partition_listing import is_segment
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
 

@@ -39,7 +39,7 @@ class TransactionState(IntEnum):
 
 _NOT_OPEN = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
-BY_LABEL = {state.label: state for state in TransactionState}
+STATES_BY_LABEL = {state.label: state for state in TransactionState}
 
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _NOT_OPEN,

@@ -56,15 +56,15 @@ class BatchCheck:
             )  # fmt: skip
         for row in _rows_of(last_offsets - self.base_offset > MAX_RELATIVE_OFFSET):
             yield _batch_fault(
-                headers, row, "an offset too far from the segment's base offset for an index",
-                f"{self.base_offset + MAX_RELATIVE_OFFSET} at most", str(int(last_offsets[row])),
+                headers, row, "an offset that the index of its segment cannot hold",
+                f"at most {self.base_offset + MAX_RELATIVE_OFFSET}", str(int(last_offsets[row])),
             )  # fmt: skip
 
     def _check_record_counts(self, headers: HeaderTable) -> Iterator[Fault]:
-        counts, highest = headers[:, HeaderColumn.COUNT], _offset_counts(headers)
-        for row in _rows_of(_is_v2(headers) & ((counts < 0) | (counts > highest))):
+        counts, max_counts = headers[:, HeaderColumn.COUNT], _offset_counts(headers)
+        for row in _rows_of(_is_v2(headers) & ((counts < 0) | (counts > max_counts))):
             yield _batch_fault(
-                headers, row, "the record count of a batch", f"0 to {int(highest[row])}", str(int(counts[row]))
+                headers, row, "the record count of a batch", f"0 to {int(max_counts[row])}", str(int(counts[row]))
             )
 
     def _check_epochs(self, headers: HeaderTable) -> Iterator[Fault]:

@@ -1,4 +1,4 @@
-"""Check of the names in a partition directory. No file is opened, except to explain why there are no segments."""
+"""Checks the names in a partition directory. No file is opened, except to explain why there are no segments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 from kafkalog_spark.format import names
 from kafkalog_spark.format.partition_metadata import OWN_FILES, UNFINISHED
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.read.missing_segments import compressed_segments, explain_content, is_new, is_segment
+from kafkalog_spark.log.read.missing_segments import hint_from_content
+from kafkalog_spark.log.read.partition_listing import compressed_segments, has_segment, is_new_partition
 from kafkalog_spark.log.read.partition_log import PartitionLog
 
 
 def check_names(log: PartitionLog, findings: Findings) -> None:
-    """Report files that no live segment has and no broker expects, with what a broker will do about each."""
+    """Report files that belong to no live segment and that no broker expects, and what a broker will do with each."""
     live = {
         name
         for segment in log.segments
@@ -52,9 +53,9 @@ def check_has_segments(log: PartitionLog, findings: Findings) -> None:
     if log.segments or log.is_deleted:
         return
     listing = log.store.list(log.directory)
-    if any(map(is_segment, listing.names)):
+    if has_segment(listing):
         return  # created since the log was opened
-    explanation = explain_content(log.directory, log.store, listing)
-    fault = Fault("holds no segment (.log file)" + (f": {explanation}" if explanation else ""))
-    may_be_new = not listing.names or is_new(listing)
+    hint = hint_from_content(log.directory, log.store, listing)
+    fault = Fault("holds no segment (.log file)" + (f": {hint}" if hint else ""))
+    may_be_new = not listing.names or is_new_partition(listing)
     findings.add(Severity.NOTE if may_be_new else Severity.ERROR, log.directory, fault)

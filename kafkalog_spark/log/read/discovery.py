@@ -16,7 +16,8 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import DirKind, PartitionDir
-from kafkalog_spark.log.read.missing_segments import explain, has_partition_file
+from kafkalog_spark.log.read.missing_segments import hint_at_segments
+from kafkalog_spark.log.read.partition_listing import has_partition_file
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.roots import Root
 from kafkalog_spark.log.tiered import object_keys
@@ -106,7 +107,7 @@ def find_partitions(root: Root, options: TierOptions) -> RootPartitions:
             "partition's directory, but has no file of a partition, nor has another one, and there is no "
             "meta.properties",
             path=path,
-            hint=explain(path, store, listing) or "give what log.dirs names",
+            hint=hint_at_segments(path, store, listing) or "give what log.dirs names",
         )
     has_tier = names.REMOTE_STORAGE_FILE in listing.names
     return RootPartitions(locations, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
@@ -118,7 +119,7 @@ def _not_a_log_dir(root: Root, listing: Listing, root_partition: PartitionDir | 
     root_partition: the parsed name of the directory; None if it is not that of a partition.
     """
     path, store = root
-    instead = explain(path, store, listing)
+    instead = hint_at_segments(path, store, listing)
     if root_partition is not None:
         return NotALogDirectory(
             "the partition's directory holds no segment (.log file)",
@@ -153,7 +154,7 @@ def _listed(path: str, store: Store) -> Listing:
     except FileNotFoundError as error:
         # An object store has no directories. Its error names the prefix that does not exist.
         what = (error.strerror if store.is_remote else None) or "does not exist"
-        raise NotALogDirectory(what, path=path, hint=explain(path, store)) from None
+        raise NotALogDirectory(what, path=path, hint=hint_at_segments(path, store)) from None
     except OSError as error:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
 

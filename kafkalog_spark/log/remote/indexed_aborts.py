@@ -1,12 +1,12 @@
 """Searches for aborted transactions in the transaction indexes of remote segments.
 
-Kafka copies a segment only after all of its transactions have ended, and copies the index of the transactions whose
-abort marker is in the segment (RemoteLogManager.collectAbortedTransactions). Therefore the batches need not be read to
-find aborted transactions.
+The index of a segment names the transactions whose abort marker is in that segment
+(RemoteLogManager.collectAbortedTransactions). So aborted transactions can be found without reading batches.
 
-The abort marker of a transaction may be in a later segment, and that segment may be local. The producer snapshot after
-a remote segment contains the transactions that were still open there. The caller searches for their markers in the
-following segments.
+The indexes of the segments of a range do not suffice: a transaction with records in segment n may be aborted in segment
+n+1. Kafka copies a segment only after all of its transactions have ended, so all markers exist, but those after the
+last remote segment are in local segments. The producer snapshot after a segment names the transactions that were open
+at its end. The caller searches for their markers in the segments that follow.
 """
 
 from __future__ import annotations
@@ -15,48 +15,47 @@ from collections.abc import Iterable
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.read.partition_log import IndexedAborts
+from kafkalog_spark.log.read.abort_source import IndexedAborts
 from kafkalog_spark.log.remote.remote_indexes import read_aborted_transactions, read_producers
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.tiered.key_ring import KeyRing
 
 
-def find_indexed_aborts(
-    segments: Iterable[StoredSegment | None], keys: KeyRing, start: int, end: int
-) -> IndexedAborts | None:
+def find_indexed_aborts(segments: Iterable[StoredSegment], keys: KeyRing, start: int, end: int) -> IndexedAborts | None:
     """Return the aborted transactions with records in offsets [start, end).
 
     Args:
-        segments: Consecutive segments from the one that contains `start` on, fetched while they are needed. They may
-            continue after `end`.
+        segments: Consecutive segments, the first of which contains `start`; a lazy iterable. They may continue after
+            `end`.
         keys: Private keys, for encrypted segments.
         start: First offset.
         end: Offset after the last one.
 
     Returns:
-        None if a transaction index does not exist or may be incomplete, or if the open transactions are unknown.
+        None if a transaction index does not exist or may be incomplete, or if the last producer snapshot that is needed
+        cannot be read.
 
     Raises:
         CorruptLog, UnsupportedFormat, OSError: If a transaction index cannot be read.
     """
     aborted: dict[AbortedTransaction, None] = {}  # an ordered set: indexes of overlapping segments repeat transactions
-    open_transactions: dict[int, int] | None = None
-    reached = end
+    open_transactions: dict[int, int] | None = None  # None also if the snapshot of the last segment cannot be read
+    indexed_until = end
     for stored in segments:
-        assert stored is not None
         indexed = read_aborted_transactions(stored, keys)
         if indexed is None:
             return None
         search = collect_aborted(indexed, start, end)
         aborted.update(dict.fromkeys(search.transactions))
-        reached = stored.segment.until
+        indexed_until = stored.segment.until
         if search.is_complete:
-            return IndexedAborts(list(aborted), {}, reached)
-        if reached >= end:
+            return IndexedAborts(list(aborted), {}, indexed_until)
+        if indexed_until >= end:
             open_transactions = _open_transactions(stored, keys, end)
             if open_transactions == {}:
                 break
-    return None if open_transactions is None else IndexedAborts(list(aborted), open_transactions, reached)
+            # Otherwise go on: a later index may have the markers of the open transactions.
+    return None if open_transactions is None else IndexedAborts(list(aborted), open_transactions, indexed_until)
 
 
 def _open_transactions(stored: StoredSegment, keys: KeyRing, end: int) -> dict[int, int] | None:

@@ -12,7 +12,7 @@ from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, write_partition_metadata
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.read.header_windows import Window
-from kafkalog_spark.log.read.missing_segments import explain_log
+from kafkalog_spark.log.read.missing_segments import missing_segments_warning
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.state_files import Checkpoints, leader_epochs_or_empty
@@ -43,7 +43,7 @@ def repair_partition(
     except KafkalogError as error:
         report.error = str(error)
         return report
-    if missing := explain_log(source):
+    if missing := missing_segments_warning(source):
         report.unread.append(missing)
     directory = log_dir / f"{location.topic}-{location.partition}"
     directory.mkdir()

@@ -90,9 +90,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def mirror_of(end, target, trouble=None):
+def mirror_of(end, target, pause_reason=None):
     log = SimpleNamespace(log_start_offset=0, log_end_offset=end)
-    one = SimpleNamespace(name="orders-0", log=log, trouble=trouble)
+    one = SimpleNamespace(name="orders-0", log=log, pause_reason=pause_reason)
     return SimpleNamespace(
         partitions={("orders", 0): one}, targets={("orders", 0): target}, received_bytes=5_000_000, lag=target - end
     )

@@ -44,3 +44,22 @@ def test_mirror_syncs_a_truncation_before_the_next_fetch(
     assert watch.is_synced(directory / "orders-0")
     workers.shutdown()
     opened.close()
+
+
+@pytest.mark.parametrize("method", ["truncate_to", "start_over"])
+def test_lag_after_a_truncation_is_that_to_the_present_end_of_the_source(tmp_path: Path, method: str) -> None:
+    """The source's log may have become shorter: its topic was created again, or its leader election was unclean."""
+    opened, workers = Opened(tmp_path / "mirror"), Workers()
+    topic = Topic("orders", new_uuid(), 1, CONFIGS)
+    opened.topics.create_all([topic])
+    opened.logs.create("orders", 0, topic.id, LogConfig.of(opened.config, CONFIGS))
+    append(opened, 0, batch(0, 10) + batch(10, 5))
+    partition = PartitionMirror(("orders", 0), topic.id, opened.logs, workers, SystemClock())
+    partition.update_bounds(1000, 0)
+    assert partition.lag == 985
+    asyncio.run(getattr(partition, method)(0, "a test"))
+    assert partition.lag is None
+    partition.update_bounds(20, 0)
+    assert partition.lag == 20
+    workers.shutdown()
+    opened.close()

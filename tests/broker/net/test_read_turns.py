@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from kafkalog_broker.net.read_turns import BYTES_PER_ITERATION, RESUMED_PER_ITERATION
+from kafkalog_broker.net.read_turns import BYTES_PER_ITERATION, RESUMED_PER_ITERATION, ReadTurns
 from kafkalog_broker.net.request_reader import READ_BYTES
 from tests.broker.net.helpers import fakes
 from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
@@ -42,3 +42,27 @@ async def test_large_frames_are_read_in_bounded_pieces_per_loop_round() -> None:
     assert most <= BYTES_PER_ITERATION + (RESUMED_PER_ITERATION + 1) * READ_BYTES
     assert [len(frame) for frame in handler.seen] == [SIZE] * len(peers)
     assert all(peer.responses == [b"a"] for peer in peers)
+
+
+@in_a_loop
+async def test_failure_of_one_connection_does_not_leave_the_others_paused() -> None:
+    loop, failures = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    turns, resumed = ReadTurns(loop), []
+
+    def fail() -> None:
+        raise ConnectionResetError
+
+    def resume() -> None:
+        resumed.append(1)
+
+    assert turns.account_for(BYTES_PER_ITERATION, fail)
+    assert turns.account_for(1, resume)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [type(error) for error in failures] == [ConnectionResetError]
+    assert resumed == [1]
+    assert turns.account_for(BYTES_PER_ITERATION, resume)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert resumed == [1, 1]

@@ -19,7 +19,7 @@ from kio.static.constants import EntityType
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol import api_messages
 from kafkalog_broker.protocol.api_messages import array_writer, reader, request_class, response_class, writer
-from kafkalog_broker.protocol.responses import entity
+from kafkalog_broker.protocol.responses import build_struct
 from kafkalog_spark.format.messages.wire import Malformed
 from kafkalog_spark.format.messages.writer import OWN_PIECE
 from tests.broker.protocol.helpers.drawn_messages import (
@@ -149,7 +149,7 @@ CONFIGS = response_class(32, 4)
 
 
 def answer_with(configs: Any) -> Any:
-    return entity(CONFIGS, results=[{"resource_name": "orders", "configs": configs}] * 2)
+    return build_struct(CONFIGS, results=[{"resource_name": "orders", "configs": configs}] * 2)
 
 
 @pytest.mark.parametrize("length", [1, OWN_PIECE])
@@ -165,11 +165,11 @@ def test_large_encoded_array_is_not_copied(length: int) -> None:
 
 def test_null_in_a_non_nullable_field_is_refused() -> None:
     with pytest.raises(TypeError, match="resource_name is null"):
-        writer(CONFIGS)(entity(CONFIGS, results=[{"resource_name": None}]), bytearray())
+        writer(CONFIGS)(build_struct(CONFIGS, results=[{"resource_name": None}]), bytearray())
 
 
 @pytest.mark.parametrize(("ms", "duration"), [(2**63 - 1, timedelta.max), (-(2**63), timedelta.min)])
 def test_durations_beyond_the_range_of_timedelta_are_clamped(ms: int, duration: timedelta) -> None:
     kind = request_class(8, 2)  # OffsetCommit
-    body = b"".join(writer(kind)(entity(kind, retention_time=ms), bytearray()))
+    body = b"".join(writer(kind)(build_struct(kind, retention_time=ms), bytearray()))
     assert reader(kind)(body, 0)[0].retention_time == duration

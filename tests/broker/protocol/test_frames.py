@@ -21,7 +21,7 @@ from kafkalog_broker.protocol.fetch_messages import FetchResponse, PartitionFetc
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.protocol.response_encoding import encode_response
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from tests.broker.protocol.helpers.drawn_messages import (
     REQUEST_VERSIONS,
     encode_request,
@@ -134,7 +134,7 @@ def request_of(key: int, version: int) -> Request:
 def test_flexible_responses_except_api_versions_have_a_tagged_header() -> None:
     for key, version, header in ((12, 3, "01020304"), (12, 4, "01020304 00"), (18, 4, "01020304")):
         request = request_of(key, version)
-        (frame,) = encode_response(request, respond(request, error_code=ErrorCode.unknown_member_id))
+        (frame,) = encode_response(request, build_response(request, error_code=ErrorCode.unknown_member_id))
         assert frame.startswith(struct.pack(">i", len(frame) - 4) + bytes.fromhex(header))
         assert entity_reader(kio_response_class(key, version))(bytes(frame), 4 + len(bytes.fromhex(header)))[1] > 0
 

@@ -26,7 +26,7 @@ from kafkalog_broker.protocol.produce_messages import (
 )
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.response_encoding import encode_response
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from tests.broker.protocol.helpers.guide_classes import guide_classes
@@ -258,7 +258,7 @@ def test_metadata_response_equals_the_encoding_of_kio(
         **since(13, error_code=error),
     )
     request = Request(3, version, 1, None, object(), ConnectionInfo())
-    answer = respond(
+    answer = build_response(
         request, brokers=brokers, topics=topics, cluster_id=cluster_id, controller_id=controller,
         cluster_authorized_operations=operations, throttle_time=timedelta(milliseconds=throttle), error_code=error,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from kafkalog_broker.protocol.metadata_messages import ZERO_ID, NodeEndpoint, Pa
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.protocol.response_encoding import encode_response
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 HOST = "vagrant-ubuntu-precise-64"
 BROKERS = [NodeEndpoint(3, HOST, 9093), NodeEndpoint(1, HOST, 9091), NodeEndpoint(2, HOST, 9092)]
@@ -46,7 +46,7 @@ PRINTED = bytes.fromhex(
 def test_encoded_response_equals_the_printed_bytes() -> None:
     assert len(PRINTED) == 319
     request = Request(3, 0, 0, None, object(), ConnectionInfo())
-    assert b"".join(encode_response(request, respond(request, brokers=BROKERS, topics=TOPICS)))[4:] == PRINTED
+    assert b"".join(encode_response(request, build_response(request, brokers=BROKERS, topics=TOPICS)))[4:] == PRINTED
 
 
 def test_request_of_its_client_gets_the_printed_response() -> None:
@@ -58,7 +58,7 @@ def test_request_of_its_client_gets_the_printed_response() -> None:
     request = decode_request(frame)
     assert (request.correlation_id, request.client_id) == (0, "ekafka")
     assert [topic.name for topic in request.entity.topics] == ["a1", "a2", "a3"]
-    answer = respond(request, brokers=BROKERS, topics=TOPICS)
+    answer = build_response(request, brokers=BROKERS, topics=TOPICS)
     assert b"".join(encode_response(request, answer)) == struct.pack(">i", 319) + PRINTED
 
 

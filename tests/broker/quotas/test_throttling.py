@@ -35,7 +35,7 @@ from kafkalog_broker.protocol.produce_messages import PartitionProduceResponse, 
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.request_decoding import decode_request
 from kafkalog_broker.protocol.response_encoding import encode_response
-from kafkalog_broker.protocol.responses import respond, with_throttle_time
+from kafkalog_broker.protocol.responses import build_response, with_throttle_time
 from kafkalog_broker.protocol.served_apis import Layer
 from kafkalog_broker.server import Options, Server
 from kafkalog_broker.testing_support.client_requests import frame_of
@@ -396,7 +396,7 @@ def test_throttle_time_is_set_in_responses(key: int, version: int) -> None:
     answers: dict[int, Callable[[], Any]] = {
         0: lambda: ProduceResponse([produced]),
         1: lambda: FetchResponse(()),
-        3: lambda: respond(request, cluster_id="c", controller_id=1),
+        3: lambda: build_response(request, cluster_id="c", controller_id=1),
     }
     made = with_throttle_time(answers[key](), 4711)
     body = b"".join(bytes(piece) for piece in encode_response(request, made))[4:]

@@ -340,8 +340,8 @@ def test_unsecured_tokens_are_accepted_only_if_configured() -> None:
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        ({}, "needs the keys"),
-        ({URL: "ftp://x"}, "expected a URL"),
+        ({}, "needs the public keys"),
+        ({URL: "ftp://x"}, "expected an http, https or file URL"),
         ({URL: "https://x", f"{OWN}sasl.server.callback.handler.class": "org.Mine"}, "classes of Java"),
         ({URL: "https://x", f"{OWN}sasl.jaas.config": "org.Mine required;"}, "OAuthBearerLoginModule"),
     ],
@@ -349,3 +349,12 @@ def test_unsecured_tokens_are_accepted_only_if_configured() -> None:
 def test_unusable_oauth_settings_raise_config_error(properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         settings_of(**properties)
+
+
+@pytest.mark.parametrize("skew_ms", ["-1", "abc", "1.5"])
+def test_clock_skew_that_is_not_a_number_of_milliseconds_is_refused(skew_ms: str) -> None:
+    handler = {f"{OWN}sasl.server.callback.handler.class": UNSECURED_HANDLER}
+    options = f'{OAUTH_MODULE} required unsecuredValidatorAllowableClockSkewMs="{skew_ms}";'
+    text = f"unsecuredValidatorAllowableClockSkewMs must be a non-negative integer, got '{skew_ms}'"
+    with pytest.raises(ConfigError, match=text):
+        settings_of(**handler, **{f"{OWN}sasl.jaas.config": options})

@@ -22,6 +22,7 @@ from kafkalog_spark.sink import jobs
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_record import CommitRecord
 from kafkalog_spark.sink.committers import local_committer
+from kafkalog_spark.sink.driver_process import find_driver
 from kafkalog_spark.sink.job_opening import recover
 from kafkalog_spark.sink.local_commit_log import LocalCommitLog
 from kafkalog_spark.sink.local_directory import LocalDirectory
@@ -100,7 +101,7 @@ def open_job(log_dir: Path, stream: str | None = None) -> str:
     """Open a job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = jobs.Job(jobs.driver_process(), stream)
+    described = jobs.Job(find_driver(), stream)
     (log_dir / jobs.job_file(job)).write_bytes(jobs.format_job(described))
     return job
 

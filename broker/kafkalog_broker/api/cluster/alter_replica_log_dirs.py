@@ -14,7 +14,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.log_rate import LogRate
 
@@ -45,7 +45,7 @@ async def alter_replica_log_dirs(request: Request, broker: Broker) -> Any:
 @on_error(34)
 def alter_replica_log_dirs_error(request: Request, code: ErrorCode) -> Any:
     topics = [topic for directory in request.entity.dirs for topic in directory.topics]
-    return respond(request, results=[
+    return build_response(request, results=[
         {"topic_name": topic.name, "partitions": [{"partition_index": i, "error_code": code} for i in topic.partitions]}
         for topic in topics
     ])  # fmt: skip

@@ -12,8 +12,9 @@ from kafkalog_broker.api.cluster.cluster_description import authorized_cluster_o
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response, respond
+from kafkalog_broker.protocol.responses import build_response
 
 _BROKERS, _CONTROLLERS = 1, 2  # endpoint types
 
@@ -31,7 +32,7 @@ def describe_cluster(request: Request, broker: Broker) -> Any:
     operations = {}
     if request.entity.include_cluster_authorized_operations:
         operations["cluster_authorized_operations"] = authorized_cluster_operations(request)
-    return respond(
+    return build_response(
         request, endpoint_type=_BROKERS, cluster_id=broker.cluster_id, controller_id=broker.node_id,
         brokers=[{"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}],
         **operations,

@@ -13,7 +13,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.storage.log_dir_usage import read_log_dir_usages
 
 
@@ -34,4 +34,4 @@ def describe_log_dirs(request: Request, broker: Broker) -> Any:
             "total_bytes": total_bytes, "usable_bytes": usable_bytes,
             "is_cordoned": str(log_dir.path) in broker.config.cordoned_log_dirs,
         })  # fmt: skip
-    return respond(request, results=results)
+    return build_response(request, results=results)

@@ -9,7 +9,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 _PREFERRED, _UNCLEAN = 0, 1  # election types
 
@@ -22,7 +22,7 @@ async def elect_leaders(request: Request, broker: Broker) -> Any:
     if topics is None:
         # Null means all partitions. The response leaves out those that need no election, and none does.
         results = [{"topic": topic.name} for topic in broker.topics] if is_valid else []
-        return respond(request, error_code=code, replica_election_results=results)
+        return build_response(request, error_code=code, replica_election_results=results)
 
     def result(topic: Any, index: int) -> dict[str, Any]:
         name = topic.topic

@@ -24,7 +24,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_from_text
@@ -143,7 +143,7 @@ def _refusal(request: Request, code: ErrorCode, message: str | None) -> _Result:
 async def _respond(request: Request, result: _Result, refusals: Mapping[str, _Result]) -> Any:
     """Respond to the keys in `refusals` with their result there, and to all other keys with `result`."""
     if request.version < _FIRST_VERSION_WITH_SEVERAL_KEYS:
-        return respond(request, **refusals.get(request.entity.key, result))
+        return build_response(request, **refusals.get(request.entity.key, result))
     return await respond_in_slices(
         request,
         "coordinators",

@@ -14,7 +14,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 
 @api(45, 0, 1)
@@ -40,4 +40,4 @@ async def alter_partition_reassignments(request: Request, broker: Broker) -> Any
 
 @api(46, 0, 0)
 def list_partition_reassignments(request: Request, broker: Broker) -> Any:
-    return respond(request)
+    return build_response(request)

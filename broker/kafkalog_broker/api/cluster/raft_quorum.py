@@ -19,8 +19,9 @@ from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response, respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 
 _ADD_RAFT_VOTER, _REMOVE_RAFT_VOTER = 80, 81
@@ -49,7 +50,7 @@ async def describe_quorum(request: Request, broker: Broker) -> Any:
     }  # fmt: skip
     node = this_node(broker, request.connection)
     listener = {"name": request.connection.listener, "host": node.host, "port": node.port}
-    return respond(
+    return build_response(
         request, error_message="", topics=[{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [partition]}],
         nodes=[{"node_id": node.node_id, "listeners": [listener]}],
     )  # fmt: skip

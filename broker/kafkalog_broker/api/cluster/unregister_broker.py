@@ -7,8 +7,8 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response
 
 
 @api(64, 0, 0)

@@ -15,8 +15,9 @@ from kafkalog_broker.admin.features import check_feature_update
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response, respond
+from kafkalog_broker.protocol.responses import build_response
 
 
 @api(57, 0, 2)
@@ -31,4 +32,4 @@ def update_features(request: Request, broker: Broker) -> Any:
     except BrokerError as error:
         message = f"The update failed for all features since the following feature had an error: {error.what}"
         return error_response(request, error.code, message)
-    return respond(request, results=[{"feature": update.feature, "error_message": "NONE"} for update in updates])
+    return build_response(request, results=[{"feature": update.feature, "error_message": "NONE"} for update in updates])

@@ -14,14 +14,14 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 
 @api(33, 0, 2)
 @api(44, 0, 1)
 async def alter_configs(request: Request, broker: Broker) -> Any:
     errors = await config_changes.alter_configs(request, broker)
-    return respond(request, responses=[
+    return build_response(request, responses=[
         {"error_code": ErrorCode.none if error is None else error.code,
          "error_message": None if error is None else error.what,
          "resource_type": resource.resource_type, "resource_name": resource.resource_name}

@@ -16,7 +16,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.quotas.quota_alteration import QuotaOperation, alter_quotas
 from kafkalog_broker.quotas.quota_entity import Entity
 from kafkalog_broker.quotas.quota_filter import FilterComponent, matching_entities
@@ -37,19 +37,21 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     try:
         matching = await broker.run_computing(matching_entities, quotas, components, strict=body.strict)
     except BrokerError as error:
-        return respond(request, error_code=error.code, error_message=error.what, entries=None)
+        return build_response(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
     async for entity in time_slice.spread(matching):
         values = quotas[entity]
         quota_structs = [{"key": key, "value": values[key]} for key in entity.keys if key in values]
         entries.append({"entity": _component_structs(entity.named()), "values": quota_structs})
-    return respond(request, error_message="", entries=entries)
+    return build_response(request, error_message="", entries=entries)
 
 
 @on_error(48)
 def describe_client_quotas_error(request: Request, code: ErrorCode) -> Any:
     """Return the error response. As in Kafka, a denial has no message; other errors have the name of the code."""
-    return respond(request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None)
+    return build_response(
+        request, error_code=code, error_message=None if code in DENIAL_MESSAGES else code.name, entries=None
+    )
 
 
 @api(49, 0, 1)
@@ -79,7 +81,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
             results.append({"error_code": code, "error_message": message, "entity": entity_structs})
         if changed:
             await apply_quotas(broker, quotas, changed, time_slice)
-    return respond(request, entries=results)
+    return build_response(request, entries=results)
 
 
 @on_error(49)
@@ -90,7 +92,7 @@ def alter_client_quotas_error(request: Request, code: ErrorCode) -> Any:
         results.append(
             {"error_code": code, "error_message": DENIAL_MESSAGES.get(code), "entity": _component_structs(names)}
         )
-    return respond(request, entries=results)
+    return build_response(request, entries=results)
 
 
 def _component_structs(names: Mapping[str, str | None]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from kafkalog_broker.protocol.acls import Operation
 from kafkalog_broker.protocol.api_messages import array_writer
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 MAX_RESPONSE_BYTES = 64 << 20
@@ -72,7 +72,7 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
         except BrokerError as error:
             code, message = error.code, error.what.strip()
         results.append(DescribedResource(code, message, number, name, configs))
-    return respond(request, results=results)
+    return build_response(request, results=results)
 
 
 class _ConfigEncoder:

@@ -15,7 +15,7 @@ from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 
 @api(74, 0, 1)
@@ -23,7 +23,7 @@ def list_config_resources(request: Request, broker: Broker) -> Any:
     numbers = list(request.entity.resource_types) if request.version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     kinds = {known_resource_type(number) for number in numbers or ConfigResourceType}
     if None in kinds:
-        return respond(request, error_code=ErrorCode.unsupported_version, config_resources=())
+        return build_response(request, error_code=ErrorCode.unsupported_version, config_resources=())
     node_id = str(broker.node_id)
     names_by_kind: dict[ConfigResourceType, Iterable[str]] = {
         ConfigResourceType.BROKER_LOGGER: [node_id],
@@ -32,7 +32,7 @@ def list_config_resources(request: Request, broker: Broker) -> Any:
         ConfigResourceType.GROUP: broker.dynamic_configs.resources[GROUPS],
         ConfigResourceType.CLIENT_METRICS: broker.dynamic_configs.resources[CLIENT_METRICS],
     }
-    return respond(request, config_resources=[
+    return build_response(request, config_resources=[
         {"resource_name": name, "resource_type": int(kind)}
         for kind, names in names_by_kind.items() if kind in kinds for name in names
     ])  # fmt: skip

@@ -9,8 +9,9 @@ from kafkalog_broker.admin.share_group_state import alter_start_offsets
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response, respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_state import SharePartitionKey
 from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION_MESSAGE
@@ -52,4 +53,4 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
             code, message = (ErrorCode.none, None) if failure is None else (failure.code, failure.message)
             partitions.append({"partition_index": index, "error_code": code, "error_message": message})
         topics.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": partitions})
-    return respond(request, responses=topics)
+    return build_response(request, responses=topics)

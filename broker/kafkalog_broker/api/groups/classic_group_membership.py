@@ -36,7 +36,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_requests import JoinRequest, JoinResponse, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_JOIN_VERSION_WITH_MEMBER_ID_REQUIRED = 4
@@ -91,7 +91,7 @@ async def sync_group(request: Request, broker: Broker) -> Any:
         assignments=tuple((part.member_id, bytes(part.assignment)) for part in body.assignments),
     )
     result = await _wait_for_callback(partial(broker.groups.sync, sync))
-    return respond(request, **result._asdict())
+    return build_response(request, **result._asdict())
 
 
 @api(12, 0, 4)
@@ -99,7 +99,7 @@ def heartbeat(request: Request, broker: Broker) -> Any:
     body = request.entity
     instance_id = body.group_instance_id
     code = broker.groups.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
-    return respond(request, error_code=code)
+    return build_response(request, error_code=code)
 
 
 @api(13, 0, 5)
@@ -108,7 +108,7 @@ async def leave_group(request: Request, broker: Broker) -> Any:
     shard = broker.groups.named_shard(body.group_id)
     if request.version < _FIRST_LEAVE_VERSION_WITH_SEVERAL_MEMBERS:
         (code,) = shard.leave(body.group_id, [LeavingMember(body.member_id)])
-        return respond(request, error_code=code)
+        return build_response(request, error_code=code)
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, member.reason or _NO_REASON)
         for member in body.members
@@ -123,7 +123,7 @@ async def leave_group(request: Request, broker: Broker) -> Any:
 def _join_response(request: Request, result: JoinResponse) -> Any:
     if result.protocol_name is None and request.version < _FIRST_JOIN_VERSION_WITH_NULL_PROTOCOL:
         result = result._replace(protocol_name="")
-    return respond(request, **result._asdict() | {"members": [member._asdict() for member in result.members]})
+    return build_response(request, **result._asdict() | {"members": [member._asdict() for member in result.members]})
 
 
 async def _wait_for_callback(start: Callable[[Callable[[T], None]], None]) -> T:

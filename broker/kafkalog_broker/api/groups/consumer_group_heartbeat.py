@@ -17,8 +17,8 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.consumer.consumer_group_heartbeat import ConsumerHeartbeatRequest
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response
 
 _FIRST_VERSION_WITH_CLIENT_MADE_IDS = 1
 _ZERO_ID = UUID(int=0)

@@ -10,8 +10,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response, respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_state_shard import UNKNOWN_PARTITION_MESSAGE
 
@@ -50,7 +51,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         for topic_id, error in outcomes.items()
         if error is not None
     ]
-    return respond(request, responses=[*denied, *deleted, *without_state, *unknown, *failed])
+    return build_response(request, responses=[*denied, *deleted, *without_state, *unknown, *failed])
 
 
 def _topic_result(

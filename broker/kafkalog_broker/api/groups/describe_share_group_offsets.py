@@ -15,7 +15,7 @@ from kafkalog_broker.groups.modern.group_records import NO_STATE
 from kafkalog_broker.protocol.acls import DENIALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_state import NO_START_OFFSET, NOT_COUNTED, UNKNOWN_STATE, SharePartitionKey
 
@@ -42,7 +42,7 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
         except BrokerError as error:
             code, message = error.code, error.message
         groups.append({"group_id": group.group_id, "topics": topics, "error_code": code, "error_message": message})
-    return respond(request, groups=groups)
+    return build_response(request, groups=groups)
 
 
 async def _describe_group(request: Request, broker: Broker, group: Any, time_slice: TimeSlice) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 
 @api(16, 0, 5)
@@ -22,4 +22,4 @@ def list_groups(request: Request, broker: Broker) -> Any:
         for group in broker.groups.list_groups(states, types)
         if request.access is None or not request.authorization_error(group.group_id, quiet=True)
     ]
-    return respond(request, groups=groups)
+    return build_response(request, groups=groups)

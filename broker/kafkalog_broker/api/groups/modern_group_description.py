@@ -12,7 +12,7 @@ from kafkalog_broker.groups.modern.modern_groups import ModernGroups
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity, respond, struct_of
+from kafkalog_broker.protocol.responses import array_element_class, build_response, build_struct
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _LONG_RESPONSE = 2_000
@@ -58,8 +58,8 @@ async def describe_groups(
     codes = {group_id: request.authorization_error(group_id) for group_id in dict.fromkeys(request.entity.group_ids)}
     time_slice = TimeSlice()
     remaining = _LONG_RESPONSE
-    group_struct = struct_of(response_class(request.api_key, request.version), "groups")
-    member_struct = struct_of(group_struct, "members")
+    group_struct = array_element_class(response_class(request.api_key, request.version), "groups")
+    member_struct = array_element_class(group_struct, "members")
 
     async def group_fields(group_id: str) -> Fields:
         nonlocal remaining
@@ -87,7 +87,7 @@ async def describe_groups(
         members = []
         async for member, member_fields in time_slice.spread(snapshot):
             remaining -= 1 + len(member.topics)
-            members.append(entity(
+            members.append(build_struct(
                 member_struct, member_id=member.member_id, instance_id=member.instance_id, rack_id=member.rack_id,
                 member_epoch=member.epoch, client_id=member.client_id, client_host=member.client_host,
                 subscribed_topic_names=sorted(member.topics), **member_fields,
@@ -95,11 +95,11 @@ async def describe_groups(
         return {**fields, "members": tuple(members)}
 
     denied = [{"group_id": group_id, "error_code": code} for group_id, code in codes.items() if code]
-    results = [entity(group_struct, **fields) async for fields in time_slice.spread(denied)]
+    results = [build_struct(group_struct, **fields) async for fields in time_slice.spread(denied)]
     async for group_id in time_slice.spread([group_id for group_id, code in codes.items() if not code]):
-        results.append(entity(group_struct, **await group_fields(group_id)))
+        results.append(build_struct(group_struct, **await group_fields(group_id)))
     request.has_long_response = remaining < 0
-    return respond(request, groups=tuple(results))
+    return build_response(request, groups=tuple(results))
 
 
 def existing_topic_names(broker: Broker, assignments: Iterable[Iterable[UUID]]) -> dict[UUID, str]:

@@ -14,8 +14,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatRequest
 from kafkalog_broker.protocol.api_registry import api
+from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import error_response
 
 
 @api(76, 1, 1)

@@ -18,7 +18,7 @@ from kafkalog_broker.api.itemized_responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_state import SharePartitionKey, StateBatch, share_partition_key
 
@@ -93,7 +93,7 @@ async def _respond(
     """Perform an operation on each partition of the request. Without a group ID, the response is empty."""
     group_id = request.entity.group_id
     if not group_id:
-        return respond(request)
+        return build_response(request)
 
     def result(topic: Any, partition: Any) -> Mapping[str, Any]:
         key = share_partition_key(group_id, topic.topic_id, partition.partition)

@@ -22,7 +22,7 @@ from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
 _PARTITIONS_BY_ENDPOINT = "partitions_by_user_endpoint"
@@ -39,7 +39,7 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
             _check_topic_names(request, topology)
         result = broker.groups.streams_group_heartbeat(_heartbeat(request, topology))
     except BrokerError as error:
-        return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
+        return build_response(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if result.missing_topics:
         return _create_topics_and_respond(request, broker, result, result.missing_topics)
     return _response(request, result)
@@ -118,7 +118,7 @@ def _response(request: Request, result: StreamsHeartbeatResponse, creation_failu
         changed |= task_fields(result.assignment)
     if result.endpoints is not None:
         changed[_PARTITIONS_BY_ENDPOINT] = result.endpoints
-    return respond(
+    return build_response(
         request, member_id=result.member_id, member_epoch=result.member_epoch,
         heartbeat_interval=result.interval_ms, status=statuses,
         endpoint_information_epoch=result.endpoint_epoch, **changed,

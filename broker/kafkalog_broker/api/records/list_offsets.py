@@ -43,7 +43,7 @@ from kafkalog_broker.fetching.offset_query import (
 )
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity, respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, build_struct, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.leader_epoch_lookup import check_leader_epoch
 from kafkalog_broker.storage.partition.log import Log
@@ -112,7 +112,7 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     async for key in time_slice.spread(requested.partitions):
         _, code, (timestamp, offset, epoch) = results[key]
         fields = {"error_code": code, "timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
-        topics.setdefault(key.topic, []).append(entity(struct, partition_index=key.partition, **fields))
+        topics.setdefault(key.topic, []).append(build_struct(struct, partition_index=key.partition, **fields))
     return _response(request, topics)
 
 
@@ -141,7 +141,7 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 
 def _response(request: Request, topics: Mapping[str, list[Any]]) -> Any:
     results = [{"name": name, "partitions": tuple(partitions)} for name, partitions in topics.items()]
-    return respond(request, topics=results)
+    return build_response(request, topics=results)
 
 
 async def _list_segments(

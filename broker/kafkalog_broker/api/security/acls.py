@@ -18,7 +18,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of
 from kafkalog_broker.security.authorizer import Authorizer
@@ -43,7 +43,7 @@ async def describe_acls(request: Request, broker: Broker) -> Any:
         {**_pattern_fields(pattern), "acls": acls} async for pattern, acls in time_slice.spread(matches.items())
     ]
     # Kafka leaves the message at the protocol's default, an empty string, here and in the results of CreateAcls.
-    return respond(request, error_message="", resources=resources)
+    return build_response(request, error_message="", resources=resources)
 
 
 @api(_CREATE_ACLS, 1, 3)
@@ -73,7 +73,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
             await run_in_slices(acls.change_stepwise((), created), time_slice)
             principal = request.connection.principal
             _logger.info("%s created %d ACLs, first: %s", principal, len(created), created[0])
-    return respond(request, results=results)
+    return build_response(request, results=results)
 
 
 @api(_DELETE_ACLS, 1, 3)
@@ -99,7 +99,7 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
             await run_in_slices(acls.change_stepwise(deleted, ()), time_slice)
             principal = request.connection.principal
             _logger.info("%s deleted %d ACLs, first: %s", principal, len(deleted), next(iter(deleted)))
-    return respond(request, filter_results=results)
+    return build_response(request, filter_results=results)
 
 
 @on_error(_DESCRIBE_ACLS)
@@ -108,7 +108,7 @@ def describe_acls_error(request: Request, code: ErrorCode) -> Any:
         return None
     is_disabled = code is ErrorCode.security_disabled
     message = _NO_AUTHORIZER_TO_DESCRIBE if is_disabled else denial_message(request, code)
-    return respond(request, error_code=code, error_message=message)
+    return build_response(request, error_code=code, error_message=message)
 
 
 @on_error(_CREATE_ACLS)
@@ -116,7 +116,7 @@ def create_acls_error(request: Request, code: ErrorCode) -> Any:
     if _has_zero_code(request):
         return None
     error = {"error_code": code, "error_message": denial_message(request, code)}
-    return respond(request, results=[error] * len(request.entity.creations))
+    return build_response(request, results=[error] * len(request.entity.creations))
 
 
 @on_error(_DELETE_ACLS)
@@ -124,7 +124,7 @@ def delete_acls_error(request: Request, code: ErrorCode) -> Any:
     if _has_zero_code(request):
         return None
     error = {"error_code": code, "error_message": denial_message(request, code)}
-    return respond(request, filter_results=[error] * len(request.entity.filters))
+    return build_response(request, filter_results=[error] * len(request.entity.filters))
 
 
 def _authorizer(broker: Broker) -> Authorizer:

@@ -20,7 +20,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.connection_info import ANONYMOUS
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 
@@ -41,7 +41,7 @@ def create_delegation_token(request: Request, broker: Broker) -> Any:
             code = ErrorCode.delegation_token_authorization_failed
         elif any(renewer.principal_type != "User" for renewer in body.renewers):
             code = ErrorCode.invalid_principal_type
-    return respond(
+    return build_response(
         request, error_code=code, principal_type=owner_type, principal_name=owner_name,
         token_requester_principal_type=requester_type, token_requester_principal_name=requester_name,
         **dict.fromkeys(_TIMES, _absent_time(code)),
@@ -52,12 +52,12 @@ def create_delegation_token(request: Request, broker: Broker) -> Any:
 @api(40, 1, 2)
 def renew_or_expire_delegation_token(request: Request, broker: Broker) -> Any:
     code = _error_code(request, broker)
-    return respond(request, error_code=code, expiry_timestamp=_absent_time(code))
+    return build_response(request, error_code=code, expiry_timestamp=_absent_time(code))
 
 
 @api(41, 1, 3)
 def describe_delegation_token(request: Request, broker: Broker) -> Any:
-    return respond(request, error_code=_error_code(request, broker))
+    return build_response(request, error_code=_error_code(request, broker))
 
 
 def _error_code(request: Request, broker: Broker) -> ErrorCode:

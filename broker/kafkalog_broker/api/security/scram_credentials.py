@@ -18,7 +18,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.security.scram_changes import Outcome, apply_changes, mechanism_number
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ async def describe_user_scram_credentials(request: Request, broker: Broker) -> A
 @on_error(50)
 def describe_user_scram_credentials_error(request: Request, code: ErrorCode) -> Any:
     """Return the error response. As in Kafka, it has a result for each requested user, but without the name."""
-    return respond(request, error_code=code, results=[{"error_code": code}] * len(request.entity.users or ()))
+    return build_response(request, error_code=code, results=[{"error_code": code}] * len(request.entity.users or ()))
 
 
 @api(51, 0, 0)

@@ -11,7 +11,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.storage.topic_registry import Outcome
 
 _ERRORS_WITHOUT_MESSAGE = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
@@ -49,4 +49,4 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
             code = outcome.code
             message = None if code in _ERRORS_WITHOUT_MESSAGE else outcome.what
         results.append({"name": name, "error_code": code, "error_message": message})
-    return respond(request, results=results)
+    return build_response(request, results=results)

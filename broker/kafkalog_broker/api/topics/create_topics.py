@@ -23,7 +23,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_messages import array_writer
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, response_structs
 from kafkalog_broker.runtime.log_rate import LogRate
 from kafkalog_broker.storage.topic import Topic
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
@@ -62,7 +62,7 @@ async def create_topics(request: Request, broker: Broker) -> Any:
             results.append(_error_result(new.name, outcome.code, outcome.what))
     duplicates = [name for name, count in occurrences.items() if count > 1]
     refused += [_error_result(name, ErrorCode.invalid_request, "Duplicate topic name.") for name in duplicates]
-    return respond(request, topics=[*results, *refused])
+    return build_response(request, topics=[*results, *refused])
 
 
 def _new_topic(topic: Any) -> NewTopic:

@@ -20,7 +20,7 @@ from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.metadata_messages import TopicMetadata
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 
@@ -67,7 +67,7 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
         if partitions and partitions.stop < topic.partitions:
             next_cursor = _Cursor(name, partitions.stop)
             break
-    return respond(
+    return build_response(
         request,
         topics=[*page, *denied],
         next_cursor=next_cursor and {"topic_name": next_cursor.topic, "partition_index": next_cursor.partition},

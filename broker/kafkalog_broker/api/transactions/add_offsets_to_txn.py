@@ -12,7 +12,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
@@ -23,4 +23,4 @@ def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(body.group_id))
     producer = ProducerIdAndEpoch(body.producer_id, body.producer_epoch)
     broker.transactions.add_partitions(body.transactional_id, producer, frozenset({partition}), CLASSIC)
-    return respond(request)
+    return build_response(request)

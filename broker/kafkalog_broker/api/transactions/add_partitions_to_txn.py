@@ -21,7 +21,7 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, response_structs
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, TopicPartition
 from kafkalog_spark.format.names import is_internal
 
@@ -52,7 +52,7 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
         codes = _perform(request, broker, transaction.topics, operation)
         topics = await topic_results(topic_struct, transaction.topics, partial(_result, request, codes))
         results.append({"transactional_id": transactional_id, "topic_results": topics})
-    return respond(request, results_by_transaction=results)
+    return build_response(request, results_by_transaction=results)
 
 
 def _perform(request: Request, broker: Broker, topics: Sequence[Any], operation: Operation) -> Codes:

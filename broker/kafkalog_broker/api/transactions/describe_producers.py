@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import DENIAL_MESSAGES
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity, respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, build_struct, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic import check_topic_name
@@ -58,7 +58,7 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                 "active_producers": tuple(producers),
             })  # fmt: skip
         topics.append({"name": name, "partitions": partitions})
-    return respond(request, topics=topics)
+    return build_response(request, topics=topics)
 
 
 def _authorized_log(request: Request, broker: Broker, topic: str, partition: int) -> Log:
@@ -73,7 +73,7 @@ def _authorized_log(request: Request, broker: Broker, topic: str, partition: int
 
 
 def _producer(struct: Any, entry: ProducerEntry) -> Any:
-    return entity(
+    return build_struct(
         struct, producer_id=entry.producer_id, producer_epoch=entry.producer_epoch, last_sequence=entry.last_sequence,
         last_timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch,
         current_txn_start_offset=entry.transaction_first_offset,

@@ -10,7 +10,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import entity, respond, response_structs
+from kafkalog_broker.protocol.responses import build_response, build_struct, response_structs
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
 
@@ -27,8 +27,8 @@ async def describe_transactions(request: Request, broker: Broker) -> Any:
         except BrokerError as error:
             # As in Kafka, the start time is 0, not the -1 of a transaction that has not begun.
             fields |= {"error_code": error.code, "transaction_start_time": 0, "producer_id": 0, "producer_epoch": 0}
-        states.append(entity(state_struct, **fields))
-    return respond(request, transaction_states=states)
+        states.append(build_struct(state_struct, **fields))
+    return build_response(request, transaction_states=states)
 
 
 def _state_fields(metadata: TransactionMetadata, request: Request) -> dict[str, Any]:

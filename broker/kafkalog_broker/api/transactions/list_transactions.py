@@ -13,9 +13,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.transactions.transaction_metadata import TransactionMetadata
-from kafkalog_broker.transactions.transaction_state import BY_LABEL
+from kafkalog_broker.transactions.transaction_state import STATES_BY_LABEL
 
 
 @api(66, 0, 2)
@@ -23,7 +23,7 @@ def list_transactions(request: Request, broker: Broker) -> Any:
     body = request.entity
     listed = broker.transactions.all_metadata()
     if body.state_filters:
-        states = {BY_LABEL[name] for name in body.state_filters if name in BY_LABEL}
+        states = {STATES_BY_LABEL[name] for name in body.state_filters if name in STATES_BY_LABEL}
         listed = [metadata for metadata in listed if metadata.state in states]
     if body.producer_id_filters:
         producer_ids = set(body.producer_id_filters)
@@ -41,8 +41,8 @@ def list_transactions(request: Request, broker: Broker) -> Any:
         for metadata in listed
         if request.access is None or not request.authorization_error(metadata.transactional_id, quiet=True)
     ]  # fmt: skip
-    unknown_states = [name for name in body.state_filters if name not in BY_LABEL]
-    return respond(request, unknown_state_filters=unknown_states, transaction_states=transactions)
+    unknown_states = [name for name in body.state_filters if name not in STATES_BY_LABEL]
+    return build_response(request, unknown_state_filters=unknown_states, transaction_states=transactions)
 
 
 def _matching(transactions: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
@@ -57,7 +57,12 @@ def _matching(transactions: Sequence[TransactionMetadata], pattern: str) -> list
     try:
         # The pattern must be valid by itself: a parenthesis in it must not close the group below.
         pc.match_substring_regex(pa.array([""]), pattern=pattern)
-        matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern})\z").to_pylist()
+        try:
+            matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern})\z")
+        except pa.ArrowInvalid:  # it may end in a literal text \Q..., in which the parenthesis is part of the text
+            matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern}\E)\z")
     except pa.ArrowInvalid as error:
-        raise BrokerError(ErrorCode.invalid_regular_expression, f"{pattern!r} is no RE2 expression: {error}") from None
-    return [metadata for metadata, matched in zip(transactions, matches, strict=True) if matched]
+        raise BrokerError(
+            ErrorCode.invalid_regular_expression, f"{pattern!r} is not a valid RE2 expression: {error}"
+        ) from None
+    return [metadata for metadata, matched in zip(transactions, matches.to_pylist(), strict=True) if matched]

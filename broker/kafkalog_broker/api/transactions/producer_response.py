@@ -9,7 +9,7 @@ from kafkalog_broker.coordinator.coordinator_record import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 INIT_PRODUCER_ID, END_TXN = 22, 26
@@ -17,7 +17,7 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def producer_response(request: Request, producer: ProducerIdAndEpoch, code: ErrorCode = ErrorCode.none) -> Any:
-    return respond(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return build_response(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 @on_error(INIT_PRODUCER_ID)

@@ -17,7 +17,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.protocol.responses import respond
+from kafkalog_broker.protocol.responses import build_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_marker import EndMarker
 from kafkalog_broker.transactions.transaction_metadata import TopicPartition
@@ -68,4 +68,4 @@ async def _response(request: Request, write: WritePartition) -> Any:
             ]
             topics.append({"name": name, "partitions": partitions})
         markers.append({"producer_id": marker.producer_id, "topics": topics})
-    return respond(request, markers=markers)
+    return build_response(request, markers=markers)
