@@ -179,7 +179,7 @@ def _make_mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedM
             raise OptionError(f"{names} without --mirror-of has no effect", hint="give --mirror-of HOST:PORT, too")
         return None
     with importing():
-        from kafkalog_broker.mirror.__main__ import parse_bytes
+        from kafkalog_broker.mirror.byte_count import parse_bytes
         from kafkalog_broker.mirror.mirror_options import serving_options
         from kafkalog_broker.mirror.served_mirror import ServedMirror
     max_bytes_per_second = None
