@@ -43,8 +43,8 @@ class RowBuffers:
         self._columns = columns
         self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
-        self.offsets_in = np.array(sorted(request.offset_in), np.int64)
-        self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
+        self.offset_filter = np.array(sorted(request.offset_in), np.int64)
+        self.timestamp_filter = np.array(sorted(request.timestamp_in_ms), np.int64)
         self.limits = np.full(len(Limit), -1, np.int64)
         self.set_offset_range(_I64.min, _I64.max)
         # TIMESTAMP_LAST is inclusive: without a limit, even the timestamp 2**63 - 1 is in range.
@@ -55,7 +55,7 @@ class RowBuffers:
         # True if all requested columns can be derived from batch headers.
         self.header_columns_only = not {"key", "value", "headers"} & set(columns)
         unbounded = ends == (_I64.min, _I64.max)
-        self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamps_in) > 0
+        self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamp_filter) > 0
         self.limits[Limit.WANT_OFFSET] = "offset" in columns
         self.limits[Limit.WANT_TIMESTAMP] = "timestamp" in columns
         self.limits[Limit.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
