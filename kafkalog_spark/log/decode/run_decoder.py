@@ -176,7 +176,7 @@ class RunDecoder:
     ) -> Iterator[pa.RecordBatch]:
         """Call a decode kernel until it is done, emptying or enlarging the row buffers in between."""
         rows = self._rows
-        rows.begin()
+        rows.begin_call()
         while True:
             status = kernel(
                 payload, run.starts, run.ends, run.batches, rows.cursor, rows.limits, offset_filter,
@@ -186,7 +186,7 @@ class RunDecoder:
                 return
             if status == Status.FULL:
                 yield rows.take()
-                rows.ready()
+                rows.ensure_buffers()
             elif status == Status.TIMESTAMP_RANGE:
                 raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.BATCH]), position)
             elif text := Status(status).text:
