@@ -127,7 +127,7 @@ class RowBuffers:
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
         if all(self.limits[limit] <= size for limit, size in self._default_sizes.items()):
             # Do not keep a set that was enlarged for one row: the next large row needs another size.
-            self._memory.keep(self.rows, self.limits)
+            self._memory.keep(self.rows)
         self.cursor[:FILL_LEVELS] = 0
         self._is_taken = True
         return batch

@@ -24,7 +24,8 @@ class RowMemory:
     """Buffer sets that are filled again once no Arrow buffer refers to them any more."""
 
     def __init__(self) -> None:
-        self._spare: list[tuple[bytes, Rows]] = []  # with the limits for which each was allocated
+        self._size_key = b""  # limits for which the last set was allocated
+        self._spare: list[tuple[bytes, Rows]] = []  # each with its size key
 
     def allocate(self, limits: np.ndarray) -> Rows:
         """Return buffers of the sizes in `limits` (`Limit`): an unused spare set, or a new one. Bitmaps are zeroed."""
@@ -36,13 +37,14 @@ class RowMemory:
                 break
         else:
             rows = _new_rows(limits)
+        self._size_key = size_key
         for bitmap in (rows.key_valid, rows.value_valid, rows.header_lists_valid, rows.header_value_valid):
             bitmap.fill(0)
         return rows
 
-    def keep(self, rows: Rows, limits: np.ndarray) -> None:
-        """Keep the set of a batch for reuse; `limits` are those for which it was allocated."""
-        self._spare = [*self._spare, (limits.tobytes(), rows)][-_SPARE_SETS:]
+    def keep(self, rows: Rows) -> None:
+        """Keep the last allocated set for reuse."""
+        self._spare = [*self._spare, (self._size_key, rows)][-_SPARE_SETS:]
 
     def nbytes(self, rows: Rows) -> int:
         """Return the bytes of `rows` and of all spare sets. `rows` may be one of them."""
