@@ -59,7 +59,7 @@ class Host(CleaningHost):
     def __init__(self) -> None:
         pass
 
-    def check(self) -> None:
+    def check_not_aborted(self) -> None:
         pass
 
     def throttle(self, size: int) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 GC_THRESHOLDS = (10_000, 2, 250)
 """Thresholds of Python's garbage collector.
 
-The first one is the number of net allocations after which the youngest generation is collected. A large request, or a
-start with many logs, creates a million objects. With Python's default thresholds the collector would traverse them
-repeatedly while they are being built."""
+The first one is the number of net allocations (allocations minus deallocations) after which the youngest generation is
+collected. A large request, or a start with many logs, creates a million objects. With Python's default thresholds the
+collector would traverse them repeatedly while they are being built."""
 
 _THREAD_JOIN_TIMEOUT_S = 0.2
 """Time for the idle threads of remote storage to end."""

@@ -43,29 +43,31 @@ _log = logging.getLogger(__name__)
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    arguments = Parser(
+    command_line = Parser(
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",
         epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand. "
         "The address is --host and --port, or the property listeners (for clients: advertised.listeners). "
-        "Each line of the log ends with its logger; kafka-configs --entity-type broker-loggers sets its level.",
+        "Each log line ends with the name of its logger, whose level kafka-configs --entity-type broker-loggers sets.",
     )
-    arguments.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
-    arguments.add_argument(
+    command_line.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
+    command_line.add_argument(
         "--override", action="append", default=[], metavar="NAME=VALUE", help="set a property; may be repeated"
     )
-    arguments.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
-    arguments.add_argument("--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)")
-    arguments.add_argument("--port", type=_port, help="port of --host (default: 9092); 0 for any free port")
-    arguments.add_argument(
+    command_line.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
+    command_line.add_argument(
+        "--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)"
+    )
+    command_line.add_argument("--port", type=_port, help="port of --host (default: 9092); 0 for any free port")
+    command_line.add_argument(
         "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
         help="create a SCRAM user, unless it exists already; may be repeated",
     )  # fmt: skip
-    arguments.add_argument(
+    command_line.add_argument(
         "--metrics", type=_address, metavar="HOST:PORT",
         help="serve Prometheus metrics, /healthz and /readyz at this address, without TLS (needs the extra [metrics])",
     )  # fmt: skip
-    mirror = arguments.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
+    mirror = command_line.add_argument_group("a read-only broker over a mirror of another cluster (docs/mirror.md)")
     mirror.add_argument("--mirror-of", metavar="HOST:PORT,...", help="nodes of the cluster whose topics are copied")
     mirror.add_argument(
         "--mirror-topics", metavar="REGEX", default=ALL_TOPICS, help="topics whose whole name matches (default: all)"
@@ -74,15 +76,17 @@ def parser() -> argparse.ArgumentParser:
     mirror.add_argument(
         "-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the mirror's Kafka client"
     )
-    arguments.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
-    arguments.add_argument(
+    command_line.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)"
+    )
+    command_line.add_argument(
         "--stop-at-eof",
         action="store_true",
         help="stop when stdin is closed, so that the broker ends with its parent process",
     )
-    arguments.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # for testing_support/control.py
-    arguments.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    return arguments
+    command_line.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # for testing_support/control.py
+    command_line.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    return command_line
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -166,16 +170,16 @@ def log_ignored_properties(config: BrokerConfig) -> None:
 def _make_mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror | None:
     """Return the mirror to run; None without --mirror-of. Raises OptionError."""
     if arguments.mirror_of is None:
-        given = {
+        options_of_a_mirror = {
             "--mirror-topics": arguments.mirror_topics != ALL_TOPICS,
             "--max-bytes-per-second": arguments.max_bytes_per_second is not None,
             "-X": bool(arguments.X),
         }
-        if names := ", ".join(name for name, is_given in given.items() if is_given):
+        if names := ", ".join(name for name, is_given in options_of_a_mirror.items() if is_given):
             raise OptionError(f"{names} without --mirror-of has no effect", hint="give --mirror-of HOST:PORT, too")
         return None
     with importing():
-        from kafkalog_broker.mirror.__main__ import parse_bytes
+        from kafkalog_broker.mirror.byte_count import parse_bytes
         from kafkalog_broker.mirror.mirror_options import serving_options
         from kafkalog_broker.mirror.served_mirror import ServedMirror
     max_bytes_per_second = None

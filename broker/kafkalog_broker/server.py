@@ -112,8 +112,7 @@ class Server:
     async def start(config: BrokerConfig, options: Options | None = None) -> Server:
         """Bind the listeners, lock and load the log directories, and serve.
 
-        After an error no task, port or lock is left, and a log directory that had been closed cleanly is still marked
-        so.
+        After an error no task, port or lock is left, and log directories that were closed cleanly keep their marker.
 
         Raises:
             StartStopped: If `options.stop_requested` was set before clients were served.
@@ -127,7 +126,7 @@ class Server:
             return server
 
     async def stop(self) -> None:
-        """Stop everything in reverse order. The next start has to recover only directories in `logs.to_recover`."""
+        """Stop everything in reverse order. Directories that could not be closed cleanly are in `logs.to_recover`."""
         await self._started.aclose()
 
 
@@ -163,7 +162,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         remote = await open_remote(loaded, dirs, clock, workers, started, is_mirror=is_mirror)
     authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
     credentials = await load_credentials(config, directories, authorizer, options.new_users, clock, workers)
-    quotas, quotas_in_file = await _load_quotas(static_config, directories, clock, workers)
+    quotas, quota_copies = await _load_quotas(static_config, directories, clock, workers)
     await load_keys(credentials, workers, started)
     tls = Tls()
     tls.use(await workers.run_blocking(tls.prepare, config.listener_security))
@@ -187,7 +186,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
         scram_users=credentials.scram_users,
         tls=tls,
         quotas=quotas,
-        quota_file=quotas_in_file,
+        quota_file=quota_copies,
         traffic=None if metrics is None else metrics.traffic,
         telemetry=telemetry,
         dynamic_configs=loaded.dynamic_configs,
@@ -223,14 +222,15 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     begin_loading(coordinators, is_mirror=is_mirror)
 
     network = _make_network(broker, static_config, bound, credentials, open_files, metrics)
-    started.callback(_logger.info, "the longest that requests held the event loop: %s", network.shared.watch)
+    started.callback(_logger.info, "longest times for which requests held the event loop: %s", network.shared.watch)
     started.push_async_callback(network.stop)
     if remote is not None:
         started.callback(remote.manager.begin_stop)
     _check_stop_requested(options)
     loaded.logs.serve(workers.run_in_background)
     await network.serve()
-    # Runs before the network stops, which would otherwise wait for pending joins until its grace time ends.
+    # Registered after network.stop, so that it runs before it: the network waits for pending joins until its grace time
+    # ends.
     started.callback(broker.groups.shutdown)
     run_until_stop(started, load_coordinators(coordinators, workers, lifecycle, is_mirror=is_mirror))
     loaded.logs.cleaner.start()

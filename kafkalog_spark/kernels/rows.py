@@ -60,7 +60,7 @@ class Cursor(IntEnum):
     POSITION = 12  # byte of the payload where that record begins; -1 if decoding of the batch has not begun
     LAST_DELTA = 13  # offset delta of the previous record, in message sets its offset; -1 for none
     FAULT_POSITION = 14  # byte of the payload where a fault was found
-    NEEDED = 15  # with NEED_*: free bytes or headers that the next record requires in that buffer
+    NEEDED = 15  # after NEED_*: free bytes (or headers) that the buffer must have for the next record
     FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record
     FAULT_TIMESTAMP = 17  # with TIMESTAMP_RANGE: timestamp of the record, in ms
     SAVED = 18  # first of FILL_LEVELS entries: the fill levels at the beginning of the batch, for a rollback
@@ -134,7 +134,7 @@ class Status(FaultCode):
 
 @helper
 def passes_filter(values, value):  # type: ignore[no-untyped-def]
-    """True if a row with `value` passes the filter: `values` (sorted int64[]) is empty (no filter) or contains it."""
+    """Return True if `values` (sorted int64[]) contains `value`, or is empty, which means no filter."""
     low, high = 0, values.size
     if high == 0:
         return True

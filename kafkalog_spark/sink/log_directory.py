@@ -15,7 +15,7 @@ from kafkalog_spark.store.storage_options import StorageOptions
 
 
 class LogDirectory(ABC):
-    """Reads and changes of files. Names are paths relative to the log directory. All methods raise OSError."""
+    """Reads and changes files. Names are paths relative to the log directory. Methods that use files raise OSError."""
 
     root: str
     store: Store
@@ -27,7 +27,12 @@ class LogDirectory(ABC):
     """True if a listing shows all partitions of a topic while another writer creates it."""
 
     def step(self, what: str, name: Any) -> None:  # noqa: B027
-        """Do nothing. Called before each change with a word for it and the name or path; tests inject failures here."""
+        """Hook for tests, which inject failures. Called before each change.
+
+        Args:
+            what: Word for the change, such as "create".
+            name: Name or path of its file.
+        """
 
     def path(self, name: str = "") -> str:
         return f"{self.root}/{name}" if name else self.root
@@ -49,7 +54,7 @@ class LogDirectory(ABC):
 
     @contextmanager
     def explained_os_errors(self) -> Iterator[None]:
-        """Raise an OSError as the NotALogDirectory that names the directory and its requirements."""
+        """Turn an OSError into a NotALogDirectory with the directory and its requirements."""
         try:
             yield
         except OSError as error:

@@ -11,6 +11,8 @@ from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_valu
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 _DISABLED_PROTOCOLS = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
 """Protocols that old files may name. They are ignored, because Java 16 and later do not use them either."""
+_HIGHEST_VERSIONS = {"TLSV1.2": TLS_1_2, "TLSV1.3": TLS_1_3, "TLS": TLS_1_3, "SSL": TLS_1_3}
+"""Highest version by ssl.protocol in upper case. Java ignores the case, and SSL is its alias of TLS."""
 
 PEM = "PEM"
 _STORE_TYPES = (PEM, "PKCS12", "JKS")
@@ -25,7 +27,7 @@ class Store:
 
     Attributes:
         kind: "keystore" or "truststore".
-        type: PEM, PKCS12 or JKS; Java uses JKS for PKCS12 files too.
+        type: PEM, PKCS12 or JKS. A file of type JKS may contain PKCS12, as in Java.
         location: Path of the file, or None if the content is in `pem` and `key`.
         pem: Certificates as PEM.
         key: Private key of a keystore as PEM.
@@ -106,7 +108,7 @@ def _keystore(property_value: PropertyValue) -> Store | None:
     location = property_value("ssl.keystore.location") or None
     password = property_value("ssl.keystore.password") or None
     key = property_value("ssl.keystore.key") or None
-    chain = property_value("ssl.keystore.certificate.chain") or None
+    certificates = property_value("ssl.keystore.certificate.chain") or None
     key_password = property_value("ssl.key.password") or None
     pem_password_error = ConfigError(
         "SSL key store password cannot be specified with PEM format, only key password may be specified",
@@ -118,7 +120,7 @@ def _keystore(property_value: PropertyValue) -> Store | None:
                 f"SSL private key can be specified only for PEM, but key store type is {store_type}.",
                 name="ssl.keystore.key",
             )
-        if chain is None:
+        if certificates is None:
             raise ConfigError(
                 "SSL private key is specified, but certificate chain is not specified.",
                 name="ssl.keystore.certificate.chain",
@@ -129,8 +131,8 @@ def _keystore(property_value: PropertyValue) -> Store | None:
             )
         if password is not None:
             raise pem_password_error
-        return Store("keystore", store_type, None, None, chain, key, key_password)
-    if chain is not None:
+        return Store("keystore", store_type, None, None, certificates, key, key_password)
+    if certificates is not None:
         raise ConfigError(
             "SSL certificate chain is specified, but private key is not specified", name="ssl.keystore.key"
         )
@@ -191,21 +193,25 @@ def _store_type(name: str, property_value: PropertyValue) -> str:
 
 
 def _protocols(property_value: PropertyValue) -> tuple[str, ...]:
-    """Return the protocols of ssl.enabled.protocols up to ssl.protocol, as Java does."""
+    """Return the protocols of ssl.enabled.protocols up to ssl.protocol, as Kafka documents them.
+
+    Raises ConfigError for an unknown protocol, for which Kafka does not start either.
+    """
     name = "ssl.enabled.protocols"
     wanted = _non_empty(property_value(name)) or [TLS_1_2, TLS_1_3]
-    unknown = [protocol for protocol in wanted if protocol not in {TLS_1_2, TLS_1_3, *_DISABLED_PROTOCOLS}]
+    unknown = [version for version in wanted if version not in {TLS_1_2, TLS_1_3, *_DISABLED_PROTOCOLS}]
     if unknown:
-        raise invalid_value(name, unknown[0], f"{TLS_1_2} and {TLS_1_3} are served")
-    highest = property_value("ssl.protocol") or TLS_1_3
-    if highest in _DISABLED_PROTOCOLS:
-        raise invalid_value("ssl.protocol", highest, f"{TLS_1_2} and {TLS_1_3} are served")
+        raise invalid_value(name, unknown[0], f"{TLS_1_2} and {TLS_1_3} are supported")
+    protocol = property_value("ssl.protocol") or TLS_1_3
+    highest = _HIGHEST_VERSIONS.get(protocol.upper())
+    if highest is None:
+        raise invalid_value("ssl.protocol", protocol, f"{TLS_1_2}, {TLS_1_3} and TLS are supported")
     allowed = (TLS_1_2,) if highest == TLS_1_2 else (TLS_1_2, TLS_1_3)
-    served = tuple(protocol for protocol in allowed if protocol in wanted)
-    if not served:
-        why = f"none of them is served, use {TLS_1_2},{TLS_1_3} and an ssl.protocol that allows one of them"
+    supported = tuple(version for version in allowed if version in wanted)
+    if not supported:
+        why = f"none of them is supported; use {TLS_1_2},{TLS_1_3} and an ssl.protocol that allows one of them"
         raise invalid_value(name, ",".join(wanted), why)
-    return served
+    return supported
 
 
 def _non_empty(listed: tuple[str, ...] | None) -> list[str]:

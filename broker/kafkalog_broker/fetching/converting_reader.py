@@ -77,7 +77,7 @@ class ConvertingReader:
                 index = (first + number) % count
                 request = partitions[index]
                 if time_slice.is_over:
-                    await time_slice.next()
+                    await time_slice.wait_turn()
                 try:
                     fetched[index] = await reading.read(request, find_log(request))
                 except BrokerError as error:

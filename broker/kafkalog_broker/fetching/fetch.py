@@ -83,7 +83,7 @@ class Fetcher:
         context = self.sessions.new_context(request, self.clock.now_ms())
         read = self._reader(request, context, find_log, connection, remote)
         if time_slice.is_over:
-            await time_slice.next()
+            await time_slice.wait_turn()
         fetched = await read(time_slice)
         if remote is not None and (index := _first_remote(fetched.partitions)) is not None:
             fetched = await _read_remote(remote, request, fetched, index, connection)
@@ -133,7 +133,7 @@ class Fetcher:
                     return fetched
                 time_slice = TimeSlice()
                 if polls.awake > AWAKE_AT_ONCE:
-                    await time_slice.begin()
+                    await time_slice.wait_first_slice()
                 if is_expired and all(map(_is_unchanged, fetched.partitions)):
                     return fetched
                 fetched = await read(time_slice)

@@ -131,7 +131,7 @@ async def read_partitions(
     bytes_left = max_bytes
     for number, request in enumerate(partitions, 1):
         if not number % PARTITIONS_PER_CHECK and time_slice.is_over:
-            await time_slice.next()
+            await time_slice.wait_turn()
         try:
             log = find_log(request)
             check_leader_epoch(log, request.current_leader_epoch)

@@ -1,7 +1,8 @@
 """Conversion of compressed batches and wrappers into wrappers v0 or v1 with the same codec.
 
 A batch becomes several wrappers if its messages exceed WRAPPED_BYTES or the room in the response. The first wrapper
-begins with the first wanted record, so a client reads any batch in parts as long as its single records fit.
+begins with the first wanted record, so a client can read a batch of any size in parts, if each record fits into a
+response.
 """
 
 from __future__ import annotations
@@ -31,16 +32,15 @@ from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
 from kafkalog_spark.log.codecs.compress import compress
 from kafkalog_spark.log.codecs.scratch import Scratch
 
-OVERHEAD = layout.LEGACY_MIN_SIZE[1]
-"""Bytes of a wrapper besides its value."""
 WRAPPED_BYTES = 1 << 20
 """Bytes of messages in a wrapper: the default fetch size of old clients."""
-_MAX_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
+WRAPPER_OVERHEAD = layout.LEGACY_MIN_SIZE[1]
+"""Bytes of a wrapper besides its value."""
+
+_MAX_WRAPPED_MESSAGES = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 _SCRATCH_BYTES = 256 << 10
 _LZ4_CHECKSUM_AT = 6
 """Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
-
-
 _NOT_IN_MESSAGE_SETS = frozenset(codec for codec, properties in CODECS.items() if not properties.in_message_sets)
 
 
@@ -58,9 +58,11 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
     if codec in _NOT_IN_MESSAGE_SETS:
         name = Codec(codec).label
         raise BrokerError(
-            ErrorCode.unsupported_compression_type, f"{name} batches are not converted for clients without {name}"
+            ErrorCode.unsupported_compression_type,
+            f"{name} batches cannot be converted for clients that do not support {name}",
         )
-    units = units_of_batches(batch[None])
+    unit_table = units_of_batches(batch[None])
+    unit = unit_table[0]
     if kind is PayloadKind.MESSAGES:
         from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
 
@@ -69,52 +71,67 @@ def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind:
             compressed, 1, attributes, int(batch[HeaderColumn.LAST_OFFSET]), scratch, MAX_DECOMPRESSED
         )
         payload = scratch.read_only()
-        units[0, Unit.END], units[0, Unit.BASE_OFFSET] = opened.end, opened.add
+        unit[Unit.END], unit[Unit.BASE_OFFSET] = opened.end, opened.offset_shift
     else:
         records = decompress_records(codec, compressed[layout.RECORDS_AT :])
         payload = as_array(records)
-        units[0, Unit.END] = len(records)
-    units[0, Unit.START] = 0
-    _wrap(out, Codec(codec), payload, units, kind)
+        unit[Unit.END] = len(records)
+    unit[Unit.START] = 0
+    _add_wrappers(out, Codec(codec), payload, unit_table, kind)
 
 
-def _wrap(out: ConvertedWindow, codec: Codec, payload: U8, units: I64, kind: PayloadKind) -> None:
-    """Add wrappers of the messages in `payload` until all are added or the window is full."""
-    magic = out.request.magic
-    unit = units[0]
+def _add_wrappers(out: ConvertedWindow, codec: Codec, payload: U8, unit_table: I64, kind: PayloadKind) -> None:
+    """Add wrappers of the messages in `payload` until all are added or the window is full.
+
+    `unit_table` has one row. Its start and count advance to the messages that are not added yet.
+    """
+    unit = unit_table[0]
     while True:
-        located = locate_messages(kind, payload, units, out.request.offset, _MAX_WRAPPED)
+        located = locate_messages(kind, payload, unit_table, out.request.offset, _MAX_WRAPPED_MESSAGES)
         messages = located.columns
-        ends = end_positions(messages, magic)
-        # A wrapper with so many bytes of messages fits even if they do not compress.
-        fitting_bytes = max(min(out.room_left - OVERHEAD - out.room_left // 64, WRAPPED_BYTES), 1)
-        count = int(np.searchsorted(ends, fitting_bytes, side="right"))
+        ends = end_positions(messages, out.request.magic)
+        # A codec can make data larger, by less than 1/64. So this many bytes fit even if they do not compress.
+        certain_bytes = min(out.room_left - WRAPPER_OVERHEAD - out.room_left // 64, WRAPPED_BYTES)
+        count = int(np.searchsorted(ends, max(certain_bytes, 1), side="right"))
         if located.is_malformed and count == len(messages):
             raise CorruptBatch("a record is malformed")
         if not len(messages):
             return
-        count = max(count, 1)  # a message larger than `fitting_bytes` gets a wrapper of its own
-        while True:
-            wrapped = messages[:count]
-            wrapper = _wrapper(magic, codec, payload, wrapped, unit)
-            if len(wrapper) <= out.room_left or count == 1:
-                break
-            # The messages compress badly: try half of their bytes.
-            count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
+        wrapper, count = _encode_fitting(out, codec, payload, messages, ends, unit, max(count, 1))
         if len(wrapper) > out.room_left:
             out.add_oversized(wrapper)
             return
         out.add(wrapper)
-        unit[Unit.START] = wrapped[-1, MessageColumn.END]
-        unit[Unit.COUNT] -= wrapped[-1, MessageColumn.NUMBER] + 1
+        last = messages[count - 1]
+        unit[Unit.START] = last[MessageColumn.END]
+        unit[Unit.COUNT] -= last[MessageColumn.NUMBER] + 1
         if unit[Unit.START] >= unit[Unit.END]:
             return
-        if out.room_left <= OVERHEAD:
+        if out.room_left <= WRAPPER_OVERHEAD:
             out.is_full = True
             return
 
 
-def _wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) -> bytes:
+def _encode_fitting(
+    out: ConvertedWindow, codec: Codec, payload: U8, messages: I64, ends: I64, unit: I64, count: int
+) -> tuple[bytes, int]:
+    """Encode a wrapper of the first `count` messages, or of fewer if it does not fit into the window.
+
+    Args:
+        ends: End position of each message after its conversion.
+
+    Returns:
+        The wrapper and the number of its messages. It may be too large only if that number is 1.
+    """
+    while True:
+        wrapper = _encode_wrapper(out.request.magic, codec, payload, messages[:count], unit)
+        if len(wrapper) <= out.room_left or count == 1:
+            return wrapper, count
+        # The messages compress badly: try half of their bytes.
+        count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
+
+
+def _encode_wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) -> bytes:
     is_append_time = bool(unit[Unit.APPEND_TIME])
     largest = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
     timestamp = unit[Unit.TIMESTAMP] if is_append_time else largest

@@ -6,23 +6,15 @@ It is parsed before the packages of the extra [mirror] are imported, so that --h
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
+from kafkalog_broker.mirror.byte_count import parse_bytes
 from kafkalog_broker.runtime.optional_packages import importing
 from kafkalog_spark.argument_parser import Parser
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.exit_codes import WRONG_USAGE
 
 _LEVELS = ("debug", "info", "warning", "error")
-
-
-def parse_bytes(text: str) -> int:
-    """Parse a number of bytes such as `500k` or `50M`. Raises argparse.ArgumentTypeError."""
-    size = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if size is None or not int(size[1]):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
-    return int(size[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[size[2]]
 
 
 def parser() -> argparse.ArgumentParser:

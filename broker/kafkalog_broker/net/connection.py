@@ -27,13 +27,14 @@ from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWrit
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
 from kafkalog_broker.protocol.connection_info import ConnectionInfo, MemoryLease
-from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, timed
 from kafkalog_broker.runtime.state_machine import next_state
+from kafkalog_broker.runtime.step_timing import NOT_BEGUN, timed
 from kafkalog_broker.storage.partition.file_handles import FileSlice
 
 AUTHENTICATION_TIMEOUT_S = 30.0
 """Time limit for SASL authentication including the TLS handshake. Until then a peer holds a socket and the memory of
-one small request. Kafka only applies connections.max.idle.ms, by default 10 minutes after each byte."""
+one small request. Kafka only applies connections.max.idle.ms, which by default closes a connection 10 minutes after its
+last byte."""
 
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ class Connection(asyncio.BufferedProtocol):
     Attributes:
         info: The connection as handlers see it.
         state: See connection_state.py.
-        task: Handles the requests; None until the first one may be handled, and for a refused connection.
+        task: Task that handles the requests. None for a refused connection, and while max.connection.creation.rate
+            delays the first request.
         leases: Memory budgets that the current response holds.
     """
 
@@ -86,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None  # until connection_made, and after connection_lost
         self._busy = False  # a request is being handled
         self._last_read = self._loop.time()
-        self._start: asyncio.TimerHandle | None = None  # while max.connection.creation.rate delays the first request
+        self._delayed_start: asyncio.TimerHandle | None = None  # while max.connection.creation.rate delays requests
         self._authentication_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -107,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._enter(ConnectionState.AUTHENTICATING if self._requires_sasl else ConnectionState.SERVING)
         if admission.delay_s:
-            self._start = self._loop.call_later(admission.delay_s, self._start_handling)
+            self._delayed_start = self._loop.call_later(admission.delay_s, self._start_handling)
         else:
             self._start_handling()
 
@@ -115,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.requests.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._fair_queue.round_end = None
+        self._fair_queue.immediate_slices_end = None  # a new iteration of the loop has begun
         self._last_read = self._loop.time()
         try:
             self.requests.accept_bytes(nbytes, self._busy)
@@ -131,7 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state is ConnectionState.REFUSED:
             return False
         self._drain()
-        self._report_end()
+        self._notify_end()
         return True
 
     def pause_writing(self) -> None:
@@ -149,10 +151,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = self.requests.transport = self._writer.transport = None
         self._dispatch = self._shared.dispatch  # breaks the reference cycle with the gate
         self._shared.quotas.release(self)
-        self._report_end()
+        self._notify_end()
         self.resume_writing()
-        if self._start is not None:
-            self._start.cancel()
+        if self._delayed_start is not None:
+            self._delayed_start.cancel()
             self.requests.drop()
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
@@ -166,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def handshake_failed(self, reason: str) -> None:
         """Log why the TLS handshake failed. The transport closes itself."""
-        self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, reason)
+        self._shared.close_log.log(logging.WARNING, "connection %s closed: %s", self.info, reason)
 
     def authenticated(self, principal: str) -> None:
         """Set the principal of the peer: that of its certificate or SASL exchange, or ANONYMOUS.
@@ -183,8 +185,8 @@ class Connection(asyncio.BufferedProtocol):
         """Finish the current request, discard waiting ones, then close."""
         self._drain()
         self.requests.drop()
-        self._report_end()
-        if self._start is not None:
+        self._notify_end()
+        if self._delayed_start is not None:
             self.abort()
 
     def abort(self) -> None:
@@ -198,8 +200,8 @@ class Connection(asyncio.BufferedProtocol):
         """Close immediately, discard waiting requests, and log why. The current request runs to its end."""
         if self._transport is None:
             return
-        if not self._transport.is_closing():  # otherwise its end has been logged, and it only sends remaining bytes
-            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, reason)
+        if not self._transport.is_closing():  # a closing transport has been logged, and only sends remaining bytes
+            self._shared.close_log.log(level, "connection %s closed: %s", self.info, reason)
         self._drain()
         self.requests.drop()
         self._transport.abort()
@@ -232,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _start_handling(self) -> None:
-        self._start = None
+        self._delayed_start = None
         self.task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
         self.task.add_done_callback(lambda _: self.requests.drop())
 
@@ -240,11 +242,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await self._serve_requests()
         except ConnectionClosed as closed:
-            self._shared.closed_lines.log(closed.level, "connection %s closed: %s", self.info, closed)
+            self._shared.close_log.log(closed.level, "connection %s closed: %s", self.info, closed)
             if closed.last is not None:
                 self._writer.write(closed.last, ())
         except MalformedRequest as error:
-            self._shared.closed_lines.log(logging.WARNING, "connection %s closed: %s", self.info, error)
+            self._shared.close_log.log(logging.WARNING, "connection %s closed: %s", self.info, error)
         except Exception as error:  # noqa: BLE001 - a defect must be logged and must not affect other connections
             _logger.error("connection %s closed: %s: %s", self.info, type(error).__name__, error)
         finally:
@@ -258,18 +260,21 @@ class Connection(asyncio.BufferedProtocol):
     async def _serve_requests(self) -> None:
         """Handle requests in order until the connection ends.
 
-        A request whose handler awaits nothing is handled without a suspension of this task. `slice_end` bounds how many
-        such requests are handled in a row.
+        A request whose handler awaits nothing is handled without a suspension of this task, so many such requests are
+        handled in a row, but only until `slice_end`. A suspension ends the slice.
+
+        This runs for each request, so its phases are not functions of their own.
         """
         dispatch = self._dispatch
         queue = self._fair_queue
-        watch = self._shared.watch
+        loop_watch = self._shared.watch
         requests, writer = self.requests, self._writer
         frames = requests.frames
-        limited = self._shared.memory.is_limited
+        counts_memory = self._shared.memory.is_limited
         now = 0.0
         slice_end: float | None = None  # None: the next request begins a new slice
         while True:
+            # Wait for a request.
             if not frames and not (requests.has_more and requests.make_frames()):
                 if requests.ended and not requests.has_more:
                     return
@@ -278,49 +283,54 @@ class Connection(asyncio.BufferedProtocol):
                 await requests.wait_more()
                 slice_end = None
                 continue
-            if slice_end is None or now >= slice_end:
+            # Wait for the event loop, unless the slice goes on or a new one is granted at once.
+            if slice_end is None:
                 now = perf_counter()
-                if slice_end is not None:
+                slice_end = queue.slice_now(now)
+                if slice_end is None:
                     writer.write_held()
-                    slice_end = await queue.wait_turn()
+                    slice_end = await queue.wait_slice()
                     now = perf_counter()
-                else:
-                    slice_end = queue.slice_now(now)
-                    if slice_end is None:
-                        writer.write_held()
-                        slice_end = await queue.wait_slice()
-                        now = perf_counter()
-                if not frames:  # the requests were dropped while this task waited
+                    if not frames:  # the requests were dropped meanwhile
+                        continue
+            elif now >= slice_end:
+                writer.write_held()
+                slice_end = await queue.wait_turn()
+                now = perf_counter()
+                if not frames:
                     continue
+            # Handle the request. The first step of a coroutine runs here, because most handlers need no other.
             frame = requests.next_frame()
             self._busy = True
             began = now
-            waits_for: Any = NOT_BEGUN  # what the coroutine `served` awaits after its first step
-            served: Any = dispatch(frame, self.info)
-            if type(served) is CoroutineType:
+            waits_for: Any = NOT_BEGUN  # what the coroutine awaits after its first step
+            result_or_coroutine: Any = dispatch(frame, self.info)
+            if type(result_or_coroutine) is CoroutineType:
                 try:
-                    waits_for = served.send(None)
+                    waits_for = result_or_coroutine.send(None)
                 except StopIteration as done:
                     pieces = done.value
             else:
-                pieces = served
+                pieces = result_or_coroutine
             now = perf_counter()
             if waits_for is not NOT_BEGUN or now - began > MIN_HOLD_S:
                 api_key = bytes(frame[:2])  # a view would keep the frame in memory
-                watch.note(api_key, now - began)
+                loop_watch.note(api_key, now - began)
             del frame  # its records need not stay in memory until the response is sent
             if waits_for is not NOT_BEGUN:
                 writer.write_held()
-                pieces = await timed(served, partial(watch.note, api_key), waits_for)
+                pieces = await timed(result_or_coroutine, partial(loop_watch.note, api_key), waits_for)
                 slice_end = None
-            del served
-            if limited:
+            del result_or_coroutine
+            if counts_memory:
                 requests.release_frame()
+            # Write the response. Each path above has assigned `pieces`; None if the request has no response.
             if pieces is not None and self._transport is not None:
-                if (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
+                must_stream = (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
                     # Encrypting 50 MB in one step would hold the event loop.
                     self._is_encrypted and sum(map(len, pieces)) > BUFFER_BYTES
-                ):
+                )
+                if must_stream:
                     await writer.stream(pieces)
                 else:
                     writer.write(pieces, frames)
@@ -350,7 +360,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.state in READING_STATES:
             self._enter(ConnectionState.DRAINING)
 
-    def _report_end(self) -> None:
+    def _notify_end(self) -> None:
         """Tell handlers and waiters that the peer or the broker has ended the connection. Idempotent."""
         self._writer.unmute()
         if not self.info.is_closed:

@@ -134,11 +134,11 @@ def dispatcher(
             try:
                 if is_queued:
                     await fair_queue().wait_turn()
-                turn = TimeSlice()
+                time_slice = TimeSlice()
                 request = _decoded(frame, connection)
                 del frame
-                if is_queued and turn.is_over:  # the first step of the handler gets its own time slice
-                    await turn.next()
+                if is_queued and time_slice.is_over:  # the first step of the handler gets its own time slice
+                    await time_slice.wait_turn()
                 api = apis[request.api_key]
                 handled = api.respond(request, broker)
                 return await _respond(request, api, handled, traffic, flushes, queues_encoding=is_queued)

@@ -95,7 +95,7 @@ class Network:
                 connection if current_tls is None else TlsTransport(self.loop, connection, self.tls_turns, current_tls)
             )
 
-        self._acceptors[bound.listener] = Acceptor(bound.socket, new_protocol, self.loop, self.shared.closed_lines)
+        self._acceptors[bound.listener] = Acceptor(bound.socket, new_protocol, self.loop, self.shared.close_log)
 
     def new_connection(
         self, listener: str, new_gate: NewSaslGate | None = None, *, is_encrypted: bool = False
@@ -148,7 +148,7 @@ class Network:
             connection.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
-        self.shared.closed_lines.report_suppressed()
+        self.shared.close_log.report_suppressed()
         await asyncio.sleep(0)  # transports call connection_lost in the next iteration of the loop
 
     def close_idle(self) -> int:
@@ -173,5 +173,5 @@ class Network:
         if max_idle_ms < 0:
             return
         self.close_idle()
-        self.shared.closed_lines.report_suppressed()
+        self.shared.close_log.report_suppressed()
         self._idle_check = self.loop.call_later(max(max_idle_ms / 1000 / IDLE_CHECKS, 0.01), self._check_idle)

@@ -148,10 +148,10 @@ class ResponseWriter:
         self.write_held()
         self._streamed_bytes = sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice))
         stream = ResponseStream(pieces)
-        turn = TimeSlice()
+        time_slice = TimeSlice()
         while self.transport is not None:
-            if turn.is_over:
-                await turn.next()
+            if time_slice.is_over:
+                await time_slice.wait_turn()
                 if self.transport is None:
                     return
             if self._is_paused:  # a muted connection is not paused: the throttled response is sent immediately

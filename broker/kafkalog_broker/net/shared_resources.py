@@ -19,18 +19,18 @@ class SharedResources:
     """Resources of all connections of a network. Create it inside the event loop that runs the connections."""
 
     def __init__(
-        self, dispatch: Dispatch, quotas: ConnectionQuotas, queued_max_request_bytes: int, closed_lines: LogRate
+        self, dispatch: Dispatch, quotas: ConnectionQuotas, queued_max_request_bytes: int, close_log: LogRate
     ) -> None:
         """
         Args:
             dispatch: Handles the requests of all connections.
             quotas: Decides about new connections.
             queued_max_request_bytes: Limit of the `MemoryPool`.
-            closed_lines: Log of connections that the broker closes.
+            close_log: Log of connections that the broker closes.
         """
         self.dispatch = dispatch
         self.quotas = quotas
-        self.closed_lines = closed_lines
+        self.close_log = close_log
         self.loop = loop = asyncio.get_running_loop()
         self.fair_queue = fair_queue()
         self.memory = MemoryPool(queued_max_request_bytes)

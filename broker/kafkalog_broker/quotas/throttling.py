@@ -20,7 +20,7 @@ from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.responses import with_throttle_time
 from kafkalog_broker.quotas.client_quotas import Client, ClientQuotas
 from kafkalog_broker.quotas.quota_entity import MUTATION, PRODUCER, REQUEST
-from kafkalog_broker.runtime.fair_scheduling import timed
+from kafkalog_broker.runtime.step_timing import timed
 
 STRICT_FROM: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics and CreatePartitions: first version whose clients know THROTTLING_QUOTA_EXCEEDED. Topics

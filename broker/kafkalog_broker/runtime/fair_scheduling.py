@@ -1,51 +1,53 @@
 """Fair scheduling of the event loop: long work yields to other requests between its steps.
 
-    turn = TimeSlice()
-    async for partition in turn.spread(partitions):
+    time_slice = TimeSlice()
+    async for partition in time_slice.spread(partitions):
         ...
 
 Work written as a generator that yields between its steps runs in `run_in_slices`. Work that cannot be divided
 into steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` is an async generator, which costs
 too much for Fetch and Produce; they check `is_over` themselves.
 
-All requests that need the loop for longer than a slice wait in one queue. In each iteration of the loop, some requests
-that begin get a time slice, and one request that continues gets a longer turn. However many long requests there are, a
-short one waits only for one turn per iteration and for the slices of the requests before it.
+All requests that need the loop for longer than a slice wait in one queue (`FairQueue`). In each iteration of the loop,
+up to SLICES_PER_ITERATION requests that have not run yet get a slice, and one request that has already run gets a turn,
+which is longer. However many long requests there are, a short one waits only for one turn per iteration and for the
+slices of the requests before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import types
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
-from functools import partial
-from itertools import islice
+from collections.abc import AsyncIterator, Generator, Iterable
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
-
-TURN_S = 0.004  # turn of a request that continues; it may end later, because a step is never interrupted
-
-SHORT_TURN_S = 0.001  # turn while other requests wait to begin, because those are more likely to be short
 
 SLICE_S = 0.0005
 """Time that a connection may use before it has to queue: about ten small requests."""
 
 FIRST_SLICE_S = SLICE_S / 2
-"""Time that a request may use before it has to queue. With earlier requests of its connection it adds up to a slice."""
+"""Time that a request may use before it has to queue. The earlier requests in the slice of its connection have used the
+other half on average."""
 
-SLICES = 8  # slices granted to waiting connections in one iteration
+SLICES_PER_ITERATION = 8
+"""Number of slices granted in one iteration, to waiting connections or without waiting."""
 
-ROUND_TIMEOUT_S = (
-    0.02  # time after which a round is over even if no connection has read; longer than any normal iteration
-)
+TURN_S = 0.004
+"""Turn of a request that has already run. It may take longer, because a step is never interrupted."""
+
+SHORT_TURN_S = 0.001
+"""Turn while requests that have not run yet are waiting, because those are more likely to be short."""
+
+MAX_ITERATION_S = 0.02
+"""Longer than any normal iteration. After this time the next iteration is assumed to have begun, even if no connection
+has read from its socket."""
 
 
 class TimeSlice:
-    """Time slice of one request, which begins when the object is made."""
+    """Time slice or turn of one request. The first slice begins when the object is created."""
 
     __slots__ = ("_end",)
 
@@ -57,72 +59,36 @@ class TimeSlice:
         """True if other requests have to run now."""
         return perf_counter() >= self._end
 
-    async def next(self) -> None:
-        """Yield to the loop, then start a new slice."""
+    async def wait_turn(self) -> None:
+        """Wait in the queue of requests that have already run, then begin a turn."""
         self._end = await fair_queue().wait_turn()
 
-    async def begin(self) -> None:
-        """Queue like a request that begins, then start a slice. Use it for many short tasks that begin together."""
+    async def wait_first_slice(self) -> None:
+        """Wait in the queue of requests that have not run yet, then begin a slice.
+
+        Use it for many short tasks that begin together.
+        """
         self._end = await fair_queue().wait_slice()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Iterate over the items, and yield to the loop between items when the slice is over. May be nested."""
+        """Iterate over the items, and wait for a turn between items when the slice is over. May be nested."""
         for item in items:
             if self.is_over:
-                await self.next()
+                await self.wait_turn()
             yield item
 
 
-def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
-    """Divide the items into lists of `count`; the last one may be shorter."""
-    iterator = iter(items)
-    while part := list(islice(iterator, count)):
-        yield part
-
-
-async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:
-    """Run a generator to its result, and yield to the loop between steps when the slice is over."""
-    turn = turn or TimeSlice()
+async def run_in_slices(steps: Generator[None, None, T], time_slice: TimeSlice | None = None) -> T:
+    """Run a generator to its result, and wait for a turn between steps when the slice is over."""
+    time_slice = time_slice or TimeSlice()
     while True:
         try:
             next(steps)
         except StopIteration as done:
             value: T = done.value
             return value
-        if turn.is_over:
-            await turn.next()
-
-
-NOT_BEGUN: Any = object()
-"""Stands for a coroutine that has not been started."""
-
-
-@types.coroutine
-def timed(
-    work: Coroutine[Any, Any, T], note: Callable[[float], None], waits_for: Any = NOT_BEGUN
-) -> Generator[Any, Any, T]:
-    """Run a coroutine to its result and report how long each of its steps held the event loop.
-
-    Args:
-        work: The coroutine.
-        note: Called with the seconds of each step.
-        waits_for: The future that `work` awaits, if it has been started already.
-    """
-    step: Callable[[], Any] = partial(work.send, None)
-    while True:
-        if waits_for is not NOT_BEGUN:
-            try:
-                step = partial(work.send, (yield waits_for))
-            except BaseException as error:  # noqa: BLE001 - passed on to `work`
-                step = partial(work.throw, error)
-        began = perf_counter()
-        try:
-            waits_for = step()
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        finally:
-            note(perf_counter() - began)
+        if time_slice.is_over:
+            await time_slice.wait_turn()
 
 
 class FairQueue:
@@ -131,52 +97,52 @@ class FairQueue:
     Times are those of perf_counter.
 
     Attributes:
-        round_end: Time at which the slices that one iteration of the loop grants without waiting are used up. None
-            before the first slice of an iteration; a connection sets None when it has read from its socket, because a
-            new iteration has then begun.
+        immediate_slices_end: Until this time `slice_now` grants slices, one after the other. None if this iteration has
+            granted none yet: a connection sets None when it has read from its socket, because sockets are read at the
+            start of an iteration.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._beginning: deque[asyncio.Future[float]] = deque()  # waiters that have had no slice yet
-        self._continuing: deque[asyncio.Future[float]] = deque()  # waiters that have had a slice or a turn
+        self._new: deque[asyncio.Future[float]] = deque()  # waiters that have not run yet
+        self._started: deque[asyncio.Future[float]] = deque()  # waiters that have already run
         self._is_scheduled = False  # `_grant` runs in the loop's next iteration
-        self.round_end: float | None = None
+        self.immediate_slices_end: float | None = None
 
     def slice_now(self, now: float) -> float | None:
         """Return the end of a slice that begins now, or None if the caller has to await `wait_slice`."""
         if self._is_scheduled:
             return None
-        end = self.round_end
-        if end is None or now >= end + ROUND_TIMEOUT_S:
-            self.round_end = now + SLICES * SLICE_S
+        end = self.immediate_slices_end
+        if end is None or now >= end + MAX_ITERATION_S:
+            self.immediate_slices_end = now + SLICES_PER_ITERATION * SLICE_S
         elif now >= end:
             return None
         return now + SLICE_S
 
     async def wait_slice(self) -> float:
         """Wait for the first slice and return its end."""
-        return await self._wait(self._beginning) + perf_counter()
+        return await self._wait(self._new) + perf_counter()
 
     async def wait_turn(self) -> float:
         """Wait for another turn after a slice or turn was used up, and return its end."""
-        return await self._wait(self._continuing) + perf_counter()
+        return await self._wait(self._started) + perf_counter()
 
     def _wait(self, queue: deque[asyncio.Future[float]]) -> asyncio.Future[float]:
-        granted: asyncio.Future[float] = self._loop.create_future()
-        queue.append(granted)
+        waiter: asyncio.Future[float] = self._loop.create_future()
+        queue.append(waiter)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._grant)
-        return granted
+        return waiter
 
     def _grant(self) -> None:
-        """Grant slices and one turn. Their owners run in the next iteration, before the next `_grant`."""
-        for _ in range(SLICES):
-            if not _grant_first(self._beginning, SLICE_S):
+        """Grant slices and one turn. The waiters run in the next iteration, before the next `_grant`."""
+        for _ in range(SLICES_PER_ITERATION):
+            if not _grant_first(self._new, SLICE_S):
                 break
-        _grant_first(self._continuing, SHORT_TURN_S if self._beginning else TURN_S)
-        if self._beginning or self._continuing:
+        _grant_first(self._started, SHORT_TURN_S if self._new else TURN_S)
+        if self._new or self._started:
             self._loop.call_soon(self._grant)
         else:
             self._is_scheduled = False
@@ -185,9 +151,9 @@ class FairQueue:
 def _grant_first(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
     """Grant `seconds` to the first waiter that is not cancelled. Return False if there is none."""
     while queue:
-        granted = queue.popleft()
-        if not granted.done():
-            granted.set_result(seconds)
+        waiter = queue.popleft()
+        if not waiter.done():
+            waiter.set_result(seconds)
             return True
     return False
 

@@ -126,7 +126,7 @@ class ShareFetch:
                     active.wake_next()
                 return {}
             time_slice = TimeSlice()
-            await time_slice.next()
+            await time_slice.wait_turn()
             fetched = await self._try_acquire(time_slice, may_wait=not self._is_timed_out)
             if fetched is not None:
                 return fetched
@@ -153,7 +153,7 @@ class ShareFetch:
             except BrokerError as error:
                 fetched[key] = ShareFetchPartition(key.partition, error.code, error.what)
             if time_slice.is_over:
-                await time_slice.next()
+                await time_slice.wait_turn()
         if fetched and not active_partitions:
             return fetched
         ranges = await self._find_ranges(active_partitions, fetched)
@@ -225,7 +225,7 @@ class ShareFetch:
             if active.partition.next_fetch_offset() < readable.readable_end:
                 active.notify_change()
             if time_slice.is_over:
-                await time_slice.next()
+                await time_slice.wait_turn()
 
     def acquire(self, readable: ReadableRange, max_records: int, memory_bytes: int) -> ShareFetchPartition:
         """Acquire records of one partition.

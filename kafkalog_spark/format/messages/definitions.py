@@ -102,7 +102,8 @@ class Attribute(NamedTuple):
     Attributes:
         name: Name of the attribute.
         type: Type of the field, as in Kafka's definitions or one of its conversions (values.py).
-        is_nullable: The attribute may be None even in versions that do not allow null; a zero UUID reads as None.
+        is_nullable: True if the attribute may be None although the version does not allow null, for example because a
+            zero UUID is read as None.
     """
 
     name: str
@@ -166,39 +167,41 @@ def struct_of(message: Definition, version: int, to_attribute: ToAttribute = pla
         to_attribute: Names and types the attributes.
     """
     common_structs = {struct["name"]: struct["fields"] for struct in message.get("commonStructs", ())}
-    is_flexible = _within(message["flexibleVersions"], version)
+    is_flexible = _includes(message["flexibleVersions"], version)
 
     def resolve_struct(name: str, fields: list[Definition]) -> Struct:
         ordered = sorted(fields, key=lambda field: field.get("tag", -1))
         return Struct(name, version, is_flexible, tuple(map(resolve_field, ordered)))
 
     def resolve_field(field: Definition) -> Field:
-        name, kind, is_always_nullable = to_attribute(field)
-        is_array, kind = kind.startswith("[]"), kind.removeprefix("[]")
-        struct_fields = field.get("fields") or common_structs.get(kind)
+        name, type_name, is_always_nullable = to_attribute(field)
+        is_array, type_name = type_name.startswith("[]"), type_name.removeprefix("[]")
+        struct_fields = field.get("fields") or common_structs.get(type_name)
         tagged_versions = field.get("taggedVersions", "none")
-        tag = field["tag"] if _within(tagged_versions, version) else None
-        is_nullable = is_always_nullable or _within(field.get("nullableVersions", "none"), version)
+        tag = field["tag"] if _includes(tagged_versions, version) else None
+        is_nullable = is_always_nullable or _includes(field.get("nullableVersions", "none"), version)
         # A tagged struct that is absent from a message has default fields, even if it may be null.
         is_null_by_default = is_nullable and not (tag is not None and struct_fields is not None)
         return Field(
             name=name,
-            type=kind,
+            type=type_name,
             is_array=is_array,
-            is_present=_within(field.get("versions", tagged_versions), version),
+            is_present=_includes(field.get("versions", tagged_versions), version),
             is_nullable=is_nullable,
             is_flexible=is_flexible and field.get("flexibleVersions") != "none",
             tag=tag,
-            default=_default(field, kind, is_array=is_array, is_null_by_default=is_null_by_default),
+            default=_default(field, type_name, is_array=is_array, is_null_by_default=is_null_by_default),
             max_value=field.get("maxValue"),
-            struct=None if struct_fields is None else resolve_struct(kind, struct_fields),
+            struct=None if struct_fields is None else resolve_struct(type_name, struct_fields),
         )
 
     return resolve_struct(message["name"], message["fields"])
 
 
-def _default(field: Definition, kind: str, *, is_array: bool, is_null_by_default: bool) -> Any:
+def _default(field: Definition, type_name: str, *, is_array: bool, is_null_by_default: bool) -> Any:
     """Return the default of a field: the declared one, or else null if `is_null_by_default`, or else zero or empty.
+
+    An array without a declared default is empty, even if it may be null.
 
     Kafka's generated classes default a nullable string to the empty string; here it is null. The JSON value null
     declares null for an array. For a struct, Kafka ignores it, as records that Kafka wrote show
@@ -210,18 +213,18 @@ def _default(field: Definition, kind: str, *, is_array: bool, is_null_by_default
     if is_array:
         return ()
     if declared in ("", None):
-        if is_null_by_default or kind == "records":
+        if is_null_by_default or type_name == "records":
             return None
-        is_struct = kind[0].isupper()
-        return DEFAULT_STRUCT if is_struct else _ZEROS.get(kind, 0)
-    if kind == "string":
+        is_struct = type_name[0].isupper()
+        return DEFAULT_STRUCT if is_struct else _ZEROS.get(type_name, 0)
+    if type_name == "string":
         return declared
-    if kind == "bool":
+    if type_name == "bool":
         return str(declared).lower() == "true"
     return int(str(declared), 0)
 
 
-def _within(versions: str, version: int) -> bool:
+def _includes(versions: str, version: int) -> bool:
     """Return True if a version is in a range such as `3+`, `0-4`, `1` or `none`."""
     if versions == "none":
         return False

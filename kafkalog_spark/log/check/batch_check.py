@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import Codec, HeaderColumn
 from kafkalog_spark.log.check.finding import Fault
@@ -56,15 +55,15 @@ class BatchCheck:
             )  # fmt: skip
         for row in _rows_of(last_offsets - self.base_offset > MAX_RELATIVE_OFFSET):
             yield _batch_fault(
-                headers, row, "an offset too far from the segment's base offset for an index",
-                f"{self.base_offset + MAX_RELATIVE_OFFSET} at most", str(int(last_offsets[row])),
+                headers, row, "an offset that the index of its segment cannot hold",
+                f"at most {self.base_offset + MAX_RELATIVE_OFFSET}", str(int(last_offsets[row])),
             )  # fmt: skip
 
     def _check_record_counts(self, headers: HeaderTable) -> Iterator[Fault]:
-        counts, highest = headers[:, HeaderColumn.COUNT], _offset_counts(headers)
-        for row in _rows_of(_is_v2(headers) & ((counts < 0) | (counts > highest))):
+        counts, max_counts = headers[:, HeaderColumn.COUNT], _offset_counts(headers)
+        for row in _rows_of(_is_v2(headers) & ((counts < 0) | (counts > max_counts))):
             yield _batch_fault(
-                headers, row, "the record count of a batch", f"0 to {int(highest[row])}", str(int(counts[row]))
+                headers, row, "the record count of a batch", f"0 to {int(max_counts[row])}", str(int(counts[row]))
             )
 
     def _check_epochs(self, headers: HeaderTable) -> Iterator[Fault]:
@@ -86,43 +85,6 @@ class BatchCheck:
     def _previous_last_offsets(self, headers: HeaderTable) -> npt.NDArray[np.int64]:
         """Return the last offset of the batch before each batch."""
         return np.concatenate(([self.last_offset], headers[:-1, HeaderColumn.LAST_OFFSET]))
-
-
-@dataclass(frozen=True, slots=True)
-class EpochCheck:
-    """Compares leader-epoch-checkpoint with the leader epochs of the batches at and above the log start offset."""
-
-    entries: Sequence[EpochEntry]
-    log_start_offset: int
-
-    def check_order(self) -> Iterator[Fault]:
-        """Yield a fault for each entry whose epoch does not increase, or whose start offset decreases."""
-        for before, after in zip(self.entries, self.entries[1:], strict=False):
-            if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-                yield Fault(
-                    f"the entry of epoch {after.epoch} is out of order",
-                    offset=after.start_offset,
-                    expected=f"above epoch {before.epoch}, from offset {before.start_offset} on",
-                    got=f"epoch {after.epoch}, offset {after.start_offset}",
-                )
-
-    def check_batches(self, headers: HeaderTable) -> Iterator[Fault]:
-        """Yield a fault for each batch whose leader epoch differs from the checkpoint's at its base offset.
-
-        Entries out of order, which `check_order` has reported, are sorted by start offset.
-        """
-        epochs, base_offsets = headers[:, HeaderColumn.LEADER_EPOCH], headers[:, HeaderColumn.BASE_OFFSET]
-        entries = sorted(self.entries, key=lambda entry: entry.start_offset)
-        start_offsets = np.array([entry.start_offset for entry in entries], np.int64)
-        entry_epochs = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in entries)], np.int64)
-        listed = entry_epochs[np.searchsorted(start_offsets, base_offsets, side="right")]
-        for row in _rows_of((epochs >= 0) & (base_offsets >= self.log_start_offset) & (listed != epochs)):
-            yield Fault(
-                f"the checkpoint's leader epoch for the batch at offset {int(base_offsets[row])}",
-                offset=int(base_offsets[row]),
-                expected=str(int(epochs[row])),
-                got=str(int(listed[row])) if listed[row] >= 0 else "none",
-            )
 
 
 def _is_v2(headers: HeaderTable) -> npt.NDArray[np.bool_]:

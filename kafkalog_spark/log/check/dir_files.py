@@ -94,7 +94,7 @@ def has_local_log(location: PartitionLocation) -> bool:
 
 def local_logs(locations: Mapping[TopicPartition, PartitionLocation]) -> dict[TopicPartition, PartitionLocation]:
     """Return the locations of the partitions that have a local log, without their remote segments."""
-    return {key: location.local for key, location in locations.items() if has_local_log(location)}
+    return {key: location.in_log_directory for key, location in locations.items() if has_local_log(location)}
 
 
 def _is_remote_root(path: str, tiered: Iterable[TieredLocation]) -> bool:

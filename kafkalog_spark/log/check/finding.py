@@ -76,7 +76,7 @@ class Findings:
         self._listener = listener
         self._topic_partition: str | None = None
         self._counts: Counter[Severity] = Counter()
-        self._of_path: Counter[tuple[str, Severity]] = Counter()
+        self._counts_by_path: Counter[tuple[str, Severity]] = Counter()
 
     def for_partition(self, topic_partition: str) -> Findings:
         """Return a view of this object that adds the partition's name to each finding."""
@@ -94,8 +94,8 @@ class Findings:
 
     def add(self, severity: Severity, path: str, fault: Fault) -> None:
         self._counts[severity] += 1
-        self._of_path[path, severity] += 1
-        if self._of_path[path, severity] <= MAX_FINDINGS_PER_FILE:
+        self._counts_by_path[path, severity] += 1
+        if self._counts_by_path[path, severity] <= MAX_FINDINGS_PER_FILE:
             self._keep(Finding(severity, path, fault, self._topic_partition))
 
     def add_errors(self, path: str, faults: Iterable[Fault]) -> None:
@@ -122,11 +122,11 @@ class Findings:
 
     def add_omitted(self) -> None:
         """Add one finding for each file that has more than MAX_FINDINGS_PER_FILE. Call it once, after the check."""
-        for (path, severity), count in self._of_path.items():
+        for (path, severity), count in self._counts_by_path.items():
             omitted = count - MAX_FINDINGS_PER_FILE
             if omitted > 0:
                 self._keep(Finding(severity, path, Fault(f"{omitted} more like these in this file")))
-        self._of_path.clear()
+        self._counts_by_path.clear()
 
     def _keep(self, finding: Finding) -> None:
         self.kept.append(finding)

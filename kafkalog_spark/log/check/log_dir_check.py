@@ -85,7 +85,7 @@ def check_log_dirs(
     for key, location in dirs.locations.items():
         state = states.get(location.log_dir)
         if isinstance(location, LocationWithoutTopicId):
-            location = location.local  # an unreadable topic ID is a finding of its own
+            location = location.in_log_directory  # an unreadable topic ID is a finding of its own
         checked = check_partition(
             location,
             result.findings,

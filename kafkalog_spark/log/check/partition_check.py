@@ -16,7 +16,8 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.format.names import OFFSETS_TOPIC, producer_snapshots
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import open_transactions
-from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
+from kafkalog_spark.log.check.batch_check import BatchCheck
+from kafkalog_spark.log.check.epoch_check import EpochCheck
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_names import check_has_segments, check_names
 from kafkalog_spark.log.check.producer_check import ProducerCheck

@@ -1,4 +1,4 @@
-"""Check of the names in a partition directory. No file is opened, except to explain why there are no segments."""
+"""Checks the names in a partition directory. No file is opened, except to explain why there are no segments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 
 
 def check_names(log: PartitionLog, findings: Findings) -> None:
-    """Report files that no live segment has and no broker expects, with what a broker will do about each."""
+    """Report files that belong to no live segment and that no broker expects, and what a broker will do with each."""
     live = {
         name
         for segment in log.segments

@@ -43,7 +43,7 @@ def check_partition(
     result = None
     findings = findings.for_partition(f"{location.topic}-{location.partition}")
     if has_local_log(location):
-        local = location.local
+        local = location.in_log_directory
         state = state or LogDirState.read(local.log_dir, local.store, Findings())
         was_closed_cleanly = was_closed_cleanly or state.is_clean_shutdown
         key = (location.topic, location.partition)

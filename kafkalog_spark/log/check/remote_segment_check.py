@@ -13,7 +13,8 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import NO_TIMESTAMP, HeaderColumn
 from kafkalog_spark.format.producer_snapshot import open_transactions
-from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
+from kafkalog_spark.log.check.batch_check import BatchCheck
+from kafkalog_spark.log.check.epoch_check import EpochCheck
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
 from kafkalog_spark.log.check.transaction_check import TransactionCheck

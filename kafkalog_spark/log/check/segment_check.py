@@ -47,7 +47,7 @@ class SegmentCheck:
         file: The open segment.
         batches: State of the checks that continue from the previous segment.
         transactions: Transactions of the log so far.
-        findings: Gets the faults.
+        findings: Collects the faults.
         decode_records: Also decode the records.
         was_closed_cleanly: The broker was stopped cleanly, so there is no torn tail, and indexes are trimmed.
         recovery_point: Offset up to which the log was flushed; None if unknown.
@@ -66,15 +66,15 @@ class SegmentCheck:
     on_bytes: Callable[[int], None]
     _record_check: RecordCheck | None = None
     _result: SegmentResult = field(init=False)
-    _offsets: OffsetIndexCheck = field(init=False)
-    _times: TimeIndexCheck = field(init=False)
+    _offset_index: OffsetIndexCheck = field(init=False)
+    _time_index: TimeIndexCheck = field(init=False)
 
     def run(self) -> SegmentResult:
         """Check the segment.
 
         Raises:
             FileNotFoundError: If an index was removed after the segment was listed.
-            NotALogDirectory: If a file cannot be read.
+            NotALogDirectory: If the .log cannot be read.
         """
         file = self.file
         result = self._result = SegmentResult(file.base_offset)
@@ -87,44 +87,45 @@ class SegmentCheck:
             self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
         # Read the indexes before the batches: later, they might have entries for batches that were appended since.
         data = self._read_index(file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
-        self._offsets = OffsetIndexCheck(data, file.base_offset)
+        self._offset_index = OffsetIndexCheck(data, file.base_offset)
         data = self._read_index(file.files.time_index, time_index.ENTRY_SIZE, "a time index")
-        self._times = TimeIndexCheck(data, file.base_offset)
-        self._walk()
+        self._time_index = TimeIndexCheck(data, file.base_offset)
+        self._check_batches()
         offset_path = self._path(file.files.offset_index)
         time_path = self._path(file.files.time_index)
         is_complete = not (result.is_damaged or result.has_torn_tail or may_be_written)
         if is_complete:
-            self.findings.add_errors(offset_path, self._offsets.finish(result.position))
-        self.findings.add_errors(offset_path, self._offsets.faults)
-        self.findings.add_errors(time_path, self._times.faults)
+            self.findings.add_errors(offset_path, self._offset_index.finish(result.position))
+        self.findings.add_errors(offset_path, self._offset_index.faults)
+        self.findings.add_errors(time_path, self._time_index.faults)
         if is_complete:
-            self.findings.add_errors(time_path, self._times.finish())
-        for path, padding in ((offset_path, self._offsets.padding), (time_path, self._times.padding)):
+            self.findings.add_errors(time_path, self._time_index.finish())
+        for path, padding in ((offset_path, self._offset_index.padding), (time_path, self._time_index.padding)):
             if padding and not may_be_written:
-                fault = Fault("zeros after the last entry, which rolling the segment or a clean stop truncates")
-                self._add_error_if_closed(path, fault)
+                what = "zeros after the last entry; a roll of the segment or a clean stop of the broker truncates them"
+                self._add_error_if_closed(path, Fault(what))
         if not result.is_damaged and not had_gaps:
             self.findings.add_errors(transaction_path, self.transactions.finish_segment())
         return result
 
-    def _walk(self) -> None:
+    def _check_batches(self) -> None:
         """Check the batches, and report damage between them."""
         file, result = self.file, self._result
-        begin = 0
+        begin = 0  # the first batch, or the first one after damage
         while True:
             error: KafkalogError | None = None
+            window_begin = begin
             for window, error in file.windows(begin):  # noqa: B007 - the last error is used after the loop
                 if len(window.table):
-                    self._check_window(window, begin)
-                    begin = result.position
+                    self._check_window(window, window_begin)
+                    window_begin = result.position
             if error is None:
                 self.on_bytes(file.size - result.position)
                 return
             if self._is_torn_tail(error):
                 return
             result.is_damaged = True
-            self._offsets.skip_damage()
+            self._offset_index.skip_damage()
             next_batch = find_next_batch(file, result.position, result.next_offset)
             if next_batch is None:
                 self.on_bytes(file.size - result.position)
@@ -134,14 +135,14 @@ class SegmentCheck:
             self.batches.last_offset = next_batch.base_offset - 1
             self.batches.has_gaps = True
 
-    def _check_window(self, window: Window, begin: int) -> None:
+    def _check_window(self, window: Window, window_begin: int) -> None:
         file, table, result = self.file, window.table, self._result
         offset_path = self._path(file.files.offset_index)
         previous = self.batches.last_offset
         self.findings.add_errors(file.path, self.batches.check_batches(table))
-        self.findings.add_errors(offset_path, self._offsets.check_entries(table, previous, begin))
+        self.findings.add_errors(offset_path, self._offset_index.check_entries(table, previous, window_begin))
         if not result.is_damaged:  # a damaged batch may have had the largest timestamp
-            self.findings.add_errors(self._path(file.files.time_index), self._times.check_entries(table))
+            self.findings.add_errors(self._path(file.files.time_index), self._time_index.check_entries(table))
         if self._record_check is not None:
             self.findings.add_errors(file.path, self._record_check.check_records(window))
         self.findings.add_errors(file.path, self.on_window(window, self.batches))

@@ -1,4 +1,4 @@
-"""Check of the producers of a log, and of the producer snapshots in its directory."""
+"""Checks the producers of a log, and the producer snapshots in its directory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class ProducerSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class SnapshotCheck:
-    """Check of producers that compares each snapshot as soon as all batches below its offset are checked.
+    """Checks producers, and compares each snapshot with them once all batches below its offset have been checked.
 
     Attributes:
         producers: Check of the producers' batches.
         snapshots: Snapshots that are not compared yet, in the order of their offsets.
-        findings: Gets the faults of the snapshots.
+        findings: Collects the faults of the snapshots.
         has_gaps: True if batches were missing before the last window, for example after compaction.
     """
 
@@ -40,17 +40,17 @@ class SnapshotCheck:
     def check_batches(self, table: HeaderTable, *, has_gaps: bool) -> Iterator[Fault]:
         """Yield the faults of the next batches; report those of the snapshots that end among them."""
         self.has_gaps = has_gaps
-        checked = 0
+        rows_checked = 0
         while self.snapshots:
             below_snapshot = int((table[:, HeaderColumn.LAST_OFFSET] < self.snapshots[0].offset).sum())
             if below_snapshot == len(table):
                 break  # later batches may be below its offset, too
-            if below_snapshot > checked:
-                yield from self.producers.check_batches(table[checked:below_snapshot], has_gaps=has_gaps)
-                checked = below_snapshot
+            if below_snapshot > rows_checked:
+                yield from self.producers.check_batches(table[rows_checked:below_snapshot], has_gaps=has_gaps)
+                rows_checked = below_snapshot
             self._compare(self.snapshots.pop(0))
-        if checked < len(table):
-            yield from self.producers.check_batches(table[checked:], has_gaps=has_gaps)
+        if rows_checked < len(table):
+            yield from self.producers.check_batches(table[rows_checked:], has_gaps=has_gaps)
 
     def finish(self, log_end_offset: int) -> list[ProducerSnapshot]:
         """Compare the remaining snapshots, after the last batch.

@@ -119,7 +119,7 @@ class TierCheck:
         name = f"{location.topic}-{location.partition}"
         finder = PartFinder(name, location.remote, location.options, location.metadata, pass_over_damage=True)
         try:
-            local = location.local.open(pass_over_damage=True) if location.is_local else None
+            local = location.in_log_directory.open(pass_over_damage=True) if location.is_local else None
             merge = finder.merge(local if local is not None and local.segments else None)
         except (KafkalogError, OSError) as error:
             if not isinstance(error, KeyNotGiven):  # already reported for each segment

@@ -28,7 +28,7 @@ class TransactionCheck:
 
     def __init__(self, open_transactions: dict[int, int] | None) -> None:
         self._state = TransactionState(dict(open_transactions or {}))
-        self._is_complete = open_transactions is not None
+        self._knows_open_transactions = open_transactions is not None
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
 
     def begin_segment(self, entries: list[AbortedTransaction]) -> None:
@@ -52,18 +52,18 @@ class TransactionCheck:
                 continue
             self._state.add_marker(header, marker_type)
             listed = self._entries.pop(header.base_offset, None)
-            known = self._state.aborted.pop() if self._state.aborted else None
+            observed = self._state.aborted.pop() if self._state.aborted else None  # `add_marker` adds at most one
             if listed is not None:
                 slot, entry = listed
-                is_exact = self._is_complete and not has_gaps
-                expected = _expected(entry, marker_type, header.producer_id, known, is_exact=is_exact)
+                is_exact = self._knows_open_transactions and not has_gaps
+                expected = _mismatch(entry, marker_type, header.producer_id, observed, is_exact=is_exact)
                 if expected is not None:
                     yield _entry_fault(slot, entry, expected, _aborted_text(entry))
-            elif known is not None:
+            elif observed is not None:
                 yield Fault(
-                    f"the abort marker of producer id {known.producer_id} at offset {known.last_offset}",
-                    offset=known.last_offset,
-                    expected=f"an entry with first offset {known.first_offset}",
+                    f"the abort marker of producer id {observed.producer_id} at offset {observed.last_offset}",
+                    offset=observed.last_offset,
+                    expected=f"an entry with first offset {observed.first_offset}",
                     got="none",
                 )
 
@@ -77,8 +77,13 @@ def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) 
     return Fault(f"entry {slot} of the transaction index", slot * ENTRY_SIZE, entry.last_offset, expected, got)
 
 
-def _expected(
-    entry: AbortedTransaction, marker_type: int, producer_id: int, known: AbortedTransaction | None, *, is_exact: bool
+def _mismatch(
+    entry: AbortedTransaction,
+    marker_type: int,
+    producer_id: int,
+    observed: AbortedTransaction | None,
+    *,
+    is_exact: bool,
 ) -> str | None:
     """Compare an index entry with the marker at its last offset.
 
@@ -86,8 +91,8 @@ def _expected(
         entry: The entry.
         marker_type: ControlType of the marker.
         producer_id: Producer of the marker.
-        known: The transaction according to the batches; None if its first batch was not read.
-        is_exact: True if no batch before the marker is missing, so `known` must equal the entry.
+        observed: The transaction according to the batches; None if its first batch was not read.
+        is_exact: True if the first offset of `observed` is certain, because no batch before the marker is missing.
 
     Returns:
         Text of the expected content; None if the entry is correct.
@@ -96,10 +101,10 @@ def _expected(
         return "no entry: the transaction was committed"
     if entry.producer_id != producer_id:
         return f"producer id {producer_id}"
-    if known is not None and is_exact and entry != known:
-        return _aborted_text(known)
-    if known is not None and entry.first_offset > known.first_offset:
-        return f"first offset {known.first_offset} or lower"
+    if observed is not None and is_exact and entry != observed:
+        return _aborted_text(observed)
+    if observed is not None and entry.first_offset > observed.first_offset:
+        return f"first offset {observed.first_offset} or lower"
     return None
 
 

@@ -104,12 +104,12 @@ class OpenedWrapper(NamedTuple):
 
     Attributes:
         end: Number of bytes.
-        add: Number to add to an inner offset to make it absolute.
+        offset_shift: Number to add to an inner offset to make it absolute.
         key: Bytes of the wrapper's key field, with its length.
     """
 
     end: int
-    add: int
+    offset_shift: int
     key: bytes
 
 
@@ -127,5 +127,5 @@ def open_wrapper(
     if status != Status.DONE:
         raise CorruptBatch(Status(status).text)
     # v1: inner offsets begin at 0, and the wrapper has the absolute offset of the last message. v0: they are absolute.
-    add = offset - int(last_inner) if magic == 1 else 0
-    return OpenedWrapper(end, add, bytes(batch[layout.LEGACY_KEY_LENGTH_AT[magic] : value_at - 4]))
+    offset_shift = offset - int(last_inner) if magic == 1 else 0
+    return OpenedWrapper(end, offset_shift, bytes(batch[layout.LEGACY_KEY_LENGTH_AT[magic] : value_at - 4]))

@@ -129,7 +129,7 @@ class RunDecoder:
             wrapper = open_wrapper(batch, magic, attributes, offset, scratch, self._decompressor.limit)
         except KafkalogError as error:
             raise selection.blame(error, 0, position) from None
-        payload, base = scratch.read_only(), wrapper.add
+        payload, base = scratch.read_only(), wrapper.offset_shift
         first = int.from_bytes(payload[:8].tobytes(), "big", signed=True) + base
         if first <= previous or base > layout.MAX_INT64:
             what = f"offsets {first} to {offset} of a compressed message set do not follow {previous}"

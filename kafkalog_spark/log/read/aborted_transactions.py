@@ -1,7 +1,7 @@
 """Aborted transactions that have records in a range of a log. A scan with read_committed excludes their batches.
 
-A .txnindex has the same information. But if it is missing or truncated, the log seems to have no aborts, and returning
-an aborted record is worse than the cost of walking the headers.
+A .txnindex has the same information. But a missing or truncated one would make the log seem to have no aborted
+transactions, and returning an aborted record is worse than the cost of walking the headers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def aborted_transactions(
         NotALogDirectory: If the log cannot be read.
     """
     total = TransactionState()
-    for begin, until, find_aborts in log.indexed_runs(start, end):
+    for begin, until, find_aborts in log.abort_sources(start, end):
         indexed = None if find_aborts is None else find_aborts()
         if indexed is None:
             state, reached = TransactionState(), until

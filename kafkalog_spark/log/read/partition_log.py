@@ -1,5 +1,8 @@
 """Location of a partition, and its log: the listed segments, the log start offset and the log end offset.
 
+`log/remote/tiered_log.py` has subclasses for partitions with remote segments. They override methods that are marked as
+hooks here.
+
 A broker may be writing to the log, so the listing is a snapshot. Opening a segment that was deleted since raises
 FileNotFoundError; the caller then refreshes the log, and resumes at the offset that it had reached. If the whole
 partition was deleted since, the refreshed log has no segments.
@@ -15,19 +18,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.read.abort_source import AbortSource
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, last_batch_of
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
 from kafkalog_spark.log.read.state_files import (
     Checkpoints,
-    T,
     is_store_failure,
     read_partition_metadata,
     read_producer_snapshot,
@@ -36,45 +38,18 @@ from kafkalog_spark.store.interface import FileFacts, Store
 from kafkalog_spark.store.local_store import LOCAL
 
 MAX_LISTINGS = 100
-"""Largest number of listings of a directory because a listed file was deleted or replaced. A log cleaner does not
-interfere that often. But if an object store serves a segment that a broker appends to, most listings are outdated
-before the segment is read."""
+"""How often a directory is listed again after a listed file was deleted or replaced. A log cleaner does not interfere
+that often. But if an object store serves a segment that a broker appends to, most listings are outdated before the
+segment is read."""
 
-
-class IndexedAborts(NamedTuple):
-    """Transactions with records in a range of offsets, found in transaction indexes.
-
-    Attributes:
-        aborted: Transactions that were aborted before `indexed_until`.
-        open: First offset by producer ID of the transactions that had not ended at `indexed_until`.
-        indexed_until: Offset up to which the transaction indexes were read.
-    """
-
-    aborted: list[AbortedTransaction]
-    open: dict[int, int]
-    indexed_until: int
-
-
-class IndexedRun(NamedTuple):
-    """Offsets [start, until), whose aborted transactions are all found in the same way.
-
-    Attributes:
-        start: First offset.
-        until: End of the range.
-        find_aborts: Looks the transactions up in transaction indexes. If it is None, or returns None, they are found by
-            their batch headers.
-    """
-
-    start: int
-    until: int
-    find_aborts: Callable[[], IndexedAborts | None] | None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenHints:
     """Facts from outside of a partition's directory, and options, with which its log is opened.
 
-    Checkpoints are read before the log is opened, because a checkpoint that is older than the log is never ahead of it.
+    Checkpoints are read before the log is opened, so that none is newer than the listing, and so ahead of its end.
 
     Attributes:
         recovery_point: Entry of the partition in recovery-point-offset-checkpoint; None if it has none.
@@ -125,14 +100,14 @@ class PartitionLocation:
 
     def with_checkpoints(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
         """Return `hints` with the entries of the log directory's checkpoints."""
-        read = (checkpoints or Checkpoints()).read
-        recovery_points = read(self.store, self.log_dir, checkpoint.RECOVERY_POINT_CHECKPOINT)
-        log_starts = read(self.store, self.log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT)
+        read_checkpoint = (checkpoints or Checkpoints()).read
+        recovery_points = read_checkpoint(self.store, self.log_dir, checkpoint.RECOVERY_POINT_CHECKPOINT)
+        log_starts = read_checkpoint(self.store, self.log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT)
         tp = self.topic, self.partition
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
     def open_without_checkpoints(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """List the partition without reading checkpoints. Raises NotALogDirectory."""
+        """List the partition without reading checkpoints (hook). Raises NotALogDirectory."""
         return PartitionLog(self, hints)
 
     @property
@@ -141,7 +116,7 @@ class PartitionLocation:
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """Stores of all directories that hold the partition."""
+        """Stores of all directories that hold the partition (hook)."""
         return (self.store,)
 
     @property
@@ -151,12 +126,12 @@ class PartitionLocation:
 
     @property
     def has_checkpoints(self) -> bool:
-        """True if the checkpoints of a log directory may have entries for the partition."""
+        """True if the checkpoints of a log directory may have entries for the partition (hook)."""
         return True
 
     @property
-    def local(self) -> PartitionLocation:
-        """Location in a log directory alone; this object if it is one."""
+    def in_log_directory(self) -> PartitionLocation:
+        """Location of the segments in the log directory alone (hook); `self` if there are no others."""
         return self
 
     def exists(self) -> bool:
@@ -210,7 +185,7 @@ class PartitionLog:
         return f"{self.topic}-{self.partition}"
 
     def location_for(self, start: int, end: int | None) -> PartitionLocation:
-        """Return the location for a task that reads [start, end), with facts that the task need not request again.
+        """Return the location for a task that reads [start, end), with facts that it need not request again (hook).
 
         end: None if the task is to read up to the log end offset that it finds.
         """
@@ -246,7 +221,7 @@ class PartitionLog:
 
     def is_end_unchanged(self, end: LogEnd) -> bool:
         """Return True if the batch before an earlier end is unchanged. Then nothing before it was truncated."""
-        index = self.segment_index(end.offset if end.segment < 0 else end.segment)
+        index = self.segment_index(end.segment)
         if not self.segments or self.segments[index].base_offset != end.segment:
             return False
         try:
@@ -321,9 +296,7 @@ class PartitionLog:
                 f"the segment cannot be opened: {error.strerror}",
                 topic_partition=self.name,
                 path=self.segment_path(index),
-                hint="the user that reads the log needs the permission to"
-                if isinstance(error, PermissionError)
-                else None,
+                hint="give the user that reads the log read permission" if isinstance(error, PermissionError) else None,
             ) from error
 
     def _open_listed(self, index: int) -> SegmentFile:
@@ -341,10 +314,16 @@ class PartitionLog:
         return os.path.join(self.directory, self.segments[index].log)
 
     def prefetch_segments(self, start: int, end: int) -> None:
-        """Prefetch the metadata that opening the segments of [start, end) requires. Only remote segments have any."""
+        """Prefetch the metadata that is needed to open the segments of [start, end) (hook).
+
+        Segments in a log directory have no metadata.
+        """
 
     def largest_timestamp(self, index: int) -> int | None:
-        """Return the largest timestamp (ms) in a segment, control batches included, if known without opening it."""
+        """Return the largest timestamp (ms) in a segment, control batches included, or None if unknown (hook).
+
+        The segment is not opened. Only the metadata of remote segments has the timestamp.
+        """
         return None
 
     def size_of(self, index: int) -> int:
@@ -353,13 +332,16 @@ class PartitionLog:
         return os.stat(self.segment_path(index)).st_size if known is None else known.size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
-        """Open the segment whose range contains `offset`, None if there is no segment. Raises as `_read_listed`."""
-        return self._read_listed(lambda: self.open_segment(self.segment_index(offset)), offset)
+        """Open the segment whose range contains `offset`; None if there is no segment.
 
-    def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
-        """Return the result of `read` for the segment of `offset`, None if there is no segment.
+        Raises as `_retry_while_segments_vanish`.
+        """
+        return self._retry_while_segments_vanish(lambda: self.open_segment(self.segment_index(offset)), offset)
 
-        Lists the directory again while segments disappear. Raises NotALogDirectory as `open_segment`, and for a segment
+    def _retry_while_segments_vanish(self, read: Callable[[], T], offset: int) -> T | None:
+        """Return the result of `read`, which opens the segment of `offset`; None if there is no segment.
+
+        List the directory again while segments disappear. Raises NotALogDirectory as `open_segment`, and for a segment
         that is listed MAX_LISTINGS times but never exists.
         """
         for _ in range(MAX_LISTINGS):
@@ -374,7 +356,7 @@ class PartitionLog:
             "the segment is listed and cannot be opened: it does not exist",
             topic_partition=self.name,
             path=path,
-            hint="a symbolic link that leads nowhere is listed like this, and an object that is replaced all the time",
+            hint="it may be a broken symbolic link, or an object that is replaced constantly",
         )
 
     def refresh_after_replacement(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
@@ -421,7 +403,7 @@ class PartitionLog:
             with self.open_segment(len(self.segments) - 1) as file:
                 return find_log_end(file, self.hints.recovery_point, self.hints.known_end)
 
-        end = self._read_listed(find_end, MAX_INT64) or LogEnd(0, 0)
+        end = self._retry_while_segments_vanish(find_end, MAX_INT64) or LogEnd(0, 0)
         return end._replace(offset=max(end.offset, self.log_start_offset))
 
     @property
@@ -448,9 +430,10 @@ class PartitionLog:
                 return at, self.read_snapshot(path)
         return None
 
-    def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """Return the range [start, end), divided by the way in which aborted transactions are found.
+    def abort_sources(self, start: int, end: int) -> list[AbortSource]:
+        """Return the sources of the aborted transactions in [start, end), in the order of their offsets (hook).
 
-        The .txnindex of a log directory is not used: if it is missing or truncated, the log seems to have no aborts.
+        The .txnindex of a log directory is not used: a missing or truncated one would make the log seem to have no
+        aborted transactions.
         """
-        return [IndexedRun(start, end, None)]
+        return [AbortSource(start, end, None)]

@@ -130,14 +130,14 @@ def choose_copy(locations: Sequence[PartitionLocation], *, pass_over_damage: boo
 
     def find_log_end(location: PartitionLocation) -> int | None:
         try:
-            return location.local.open(pass_over_damage=pass_over_damage).log_end_offset
+            return location.in_log_directory.open(pass_over_damage=pass_over_damage).log_end_offset
         except NotALogDirectory:
-            if location.local.exists():
+            if location.in_log_directory.exists():
                 raise
             return None
 
     return choose_leading_copy(
-        [location for location in locations if location.local.exists()], find_log_end, always_find_end=False
+        [location for location in locations if location.in_log_directory.exists()], find_log_end, always_find_end=False
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
-from kafkalog_spark.log.read.partition_log import IndexedAborts
+from kafkalog_spark.log.read.abort_source import IndexedAborts
 from kafkalog_spark.log.remote.remote_indexes import read_aborted_transactions, read_producers
 from kafkalog_spark.log.remote.stored_segment import StoredSegment
 from kafkalog_spark.log.tiered.key_ring import KeyRing

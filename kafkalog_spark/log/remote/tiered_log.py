@@ -20,13 +20,12 @@ from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedForma
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.log.read.abort_source import AbortSource, IndexedAborts
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     MAX_LISTINGS,
     NO_HINTS,
-    IndexedAborts,
-    IndexedRun,
     OpenHints,
     PartitionLocation,
     PartitionLog,
@@ -67,7 +66,7 @@ class TieredLocation(PartitionLocation):
     remembered: tuple[StoredSegment, ...] = ()
 
     @property
-    def local(self) -> PartitionLocation:
+    def in_log_directory(self) -> PartitionLocation:
         """Location of the local log only; `self` if there is no local log. Replicas are compared by it."""
         if not self.is_local:
             return self
@@ -103,7 +102,7 @@ class LocationWithoutTopicId(PartitionLocation):
     """
 
     @property
-    def local(self) -> PartitionLocation:
+    def in_log_directory(self) -> PartitionLocation:
         """Location of the segments on disk."""
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
@@ -176,7 +175,7 @@ class TieredLog(PartitionLog):
             self.names = []
             return
         if self._location.is_local and self._local is None:
-            self._local = PartitionLog(self._location.local, self.hints)
+            self._local = PartitionLog(self._location.in_log_directory, self.hints)
         local = self._live_local
         self._set_parts(self.finder.find(local, self.hints.log_start, refresh_metadata=refresh_metadata))
         self.is_deleted = local is None and not self.finder.exists
@@ -329,21 +328,21 @@ class TieredLog(PartitionLog):
         parts = tuple(part for _, part in self.parts_of(start, end) if not part.is_pending)
         return PlannedLog(self.log_start_offset, self.log_end, parts)
 
-    def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """Return [start, end) divided into runs of local parts and runs of remote parts.
+    def abort_sources(self, start: int, end: int) -> list[AbortSource]:
+        """Return a source for each run of local parts and for each run of remote parts in [start, end).
 
         For remote parts, aborted transactions are looked up in transaction indexes.
         """
         self.prefetch_segments(start, end)
-        runs: list[IndexedRun] = []
+        sources: list[AbortSource] = []
         for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):
             indexes = list(group)
             begin, until = max(start, self._parts[indexes[0]].start), min(end, self._parts[indexes[-1]].until)
             if begin < until:
                 remote = [index for index in indexes if self._parts[index].until > begin]
                 find_aborts = None if is_local else partial(self._aborted_by_index, remote, begin, until)
-                runs.append(IndexedRun(begin, until, find_aborts))
-        return runs
+                sources.append(AbortSource(begin, until, find_aborts))
+        return sources
 
     def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:
         """Return the aborted transactions of [start, end), or None if the batches must be read.

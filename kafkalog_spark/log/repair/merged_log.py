@@ -112,7 +112,7 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
         OptionError: If a copy has segments in tiered storage.
     """
     for copy in copies:
-        if copy.local is not copy:
+        if copy.in_log_directory is not copy:
             raise OptionError(
                 f"replicas=merge reads log directories only, but {copy.topic}-{copy.partition} has segments in tiered "
                 "storage",
@@ -123,7 +123,7 @@ def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
         return copies[0]
     first, by_epoch = chosen[0].location, sorted(chosen[1], key=lambda copy: -copy.epoch)
     ordered = [first, *(copy.location for copy in by_epoch if copy.location is not first)]
-    logs = [copy.local.open(pass_over_damage=True) for copy in ordered]
+    logs = [copy.in_log_directory.open(pass_over_damage=True) for copy in ordered]
     lineage = sorted(leader_epochs_or_empty(first.store, first.directory), key=lambda entry: entry.start_offset)
     is_compacted = any(
         (first.topic, first.partition)

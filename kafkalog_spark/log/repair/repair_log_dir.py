@@ -90,7 +90,7 @@ def repair_log_dirs(
         if repaired.error is None:
             if start:
                 log_starts[tp] = start
-            if location.local.has_checkpoints:
+            if location.in_log_directory.has_checkpoints:
                 known = checkpoints.read(location.store, location.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
                 high_watermarks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:

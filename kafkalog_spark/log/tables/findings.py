@@ -22,7 +22,7 @@ def _rows(unit: OpenUnit) -> Iterator[dict[str, Any]]:
     if unit.unit.location is None:
         check_directories(unit.roots, unit.locations, findings)
     else:
-        local = unit.location.local
+        local = unit.location.in_log_directory
         state = unit.task.once_per_log_dir(local, _read_log_dir_state) if local.has_checkpoints else None
         check_partition(unit.location, findings, state=state)
     findings.add_omitted()

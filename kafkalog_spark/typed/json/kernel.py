@@ -5,14 +5,14 @@ invalid UTF-8 or a duplicate field. The kernel undoes its row, and the fallback 
 needs no rules for from_json's errors, and its results are always equal to those of from_json.
 
 `decode_json` is the entry. It has two paths for a value. The fast path (`_decode_remembered_layout`) decodes members
-of the root as long as they are scalars and each has the name that the member at this index had in the previous object.
+of the root while each is a scalar and has the same name as the member in the same place of the previous object.
 `_decode_rest` decodes all other members. It is not inlined, so that its variables do not take registers from the fast
 path.
 
 The functions share these arguments: `data` uint8[:] with the JSON text, `at` and `end` positions in it, `nodes`
 int64[n, len(Node)], `tables` JsonTables, `columns` JsonCells, `remembered` int64[:] (see `RememberedName`),
-`name_at` the start of a name's row in it, and `frame`, a row of Workspace.frames. A negative result instead of a
-position is DEFERRED (the fallback must decode the value) or NO_ROOM (a list level or `numbers` is full).
+`remembered_at` the start of a name's row in it, and `frame`, a row of Workspace.frames. A negative result instead of a
+position is DEFERRED (the fallback must decode the value) or NO_ROOM (a list level or columns.numbers is full).
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Frame(IntEnum):
     NODE = 1
     ROW = 2
     FIRST_ELEMENT = 3  # row of the first element of an array or map in its list level
-    NAMES_SEEN = 4  # members of a struct so far
+    MEMBERS_SEEN = 4  # members of a struct so far
 
 
 class RememberedName(IntEnum):
-    """Columns of `remembered`, int64[nodes * REMEMBERED_NAMES * REMEMBERED_WIDTH].
+    """Columns of `remembered`, a flat int64[nodes * REMEMBERED_NAMES * REMEMBERED_WIDTH].
 
-    There is a row for each struct and index of a member. It contains the name that this member had in the previous
-    object and the quote after it, as two words with masks, and properties of the member's node.
+    Each REMEMBERED_WIDTH words are the row of a struct and an index of a member. The row contains the name that this
+    member had in the previous object and the quote after it, as two words with masks, and properties of the member's
+    node.
     """
 
     WORD_1 = 0
@@ -74,7 +75,7 @@ class RememberedName(IntEnum):
 REMEMBERED_WIDTH = len(RememberedName)
 
 
-class Next(IntEnum):
+class Expected(IntEnum):
     """Tokens that may follow in an object or array."""
 
     MEMBER_OR_END = 0
@@ -92,27 +93,27 @@ class Workspace(NamedTuple):
 
 
 @inlined
-def _remembered_row(node, names_seen):  # type: ignore[no-untyped-def]
-    """Return the start of the row of `remembered` for member number `names_seen` of a struct.
+def _remembered_row(node, members_seen):  # type: ignore[no-untyped-def]
+    """Return the start of the row of `remembered` for member number `members_seen` of a struct.
 
     It is a uint64, because Numba checks the sign of other indexes.
     """
-    return np.uint64((node * REMEMBERED_NAMES + names_seen) * REMEMBERED_WIDTH)
+    return np.uint64((node * REMEMBERED_NAMES + members_seen) * REMEMBERED_WIDTH)
 
 
 @inlined
-def _is_remembered(data, at, end, remembered, name_at):  # type: ignore[no-untyped-def]
+def _is_remembered(data, at, end, remembered, remembered_at):  # type: ignore[no-untyped-def]
     """Return True if data[at:end] begins with the remembered name and its closing quote."""
-    length = remembered[name_at + RememberedName.LENGTH]
+    length = remembered[remembered_at + RememberedName.LENGTH]
     if length == 0 or at + length + 1 >= end or at + _MAX_REMEMBERED_BYTES + 1 > len(data):
         return False
-    differs = load_u64(data, at) ^ np.uint64(remembered[name_at + RememberedName.WORD_1])
-    if differs & np.uint64(remembered[name_at + RememberedName.MASK_1]) != 0:
+    differs = load_u64(data, at) ^ np.uint64(remembered[remembered_at + RememberedName.WORD_1])
+    if differs & np.uint64(remembered[remembered_at + RememberedName.MASK_1]) != 0:
         return False
     if length < 8:
         return True
-    differs = load_u64(data, at + 8) ^ np.uint64(remembered[name_at + RememberedName.WORD_2])
-    return differs & np.uint64(remembered[name_at + RememberedName.MASK_2]) == 0
+    differs = load_u64(data, at + 8) ^ np.uint64(remembered[remembered_at + RememberedName.WORD_2])
+    return differs & np.uint64(remembered[remembered_at + RememberedName.MASK_2]) == 0
 
 
 @helper
@@ -124,29 +125,29 @@ def _byte_mask(count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _remember_name(data, at, length, node, nodes, remembered, name_at):  # type: ignore[no-untyped-def]
+def _remember_name(data, at, length, node, nodes, remembered, remembered_at):  # type: ignore[no-untyped-def]
     """Remember the name data[at:at + length] and its node, if it is short and ASCII.
 
     Only such names are remembered, so a match needs no check of escapes or UTF-8.
     """
-    remembered[name_at + RememberedName.LENGTH] = 0
+    remembered[remembered_at + RememberedName.LENGTH] = 0
     if length == 0 or length > _MAX_REMEMBERED_BYTES or at + _MAX_REMEMBERED_BYTES + 1 > len(data):
         return
     first, second = load_u64(data, at), load_u64(data, at + 8)
     mask_1, mask_2 = _byte_mask(length + 1), _byte_mask(length - 7)
     if (first & np.uint64(mask_1) & HIGH_BITS) != 0 or (second & np.uint64(mask_2) & HIGH_BITS) != 0:
         return
-    remembered[name_at + RememberedName.WORD_1], remembered[name_at + RememberedName.MASK_1] = (
+    remembered[remembered_at + RememberedName.WORD_1], remembered[remembered_at + RememberedName.MASK_1] = (
         np.int64(first),
         mask_1,
     )
-    remembered[name_at + RememberedName.WORD_2], remembered[name_at + RememberedName.MASK_2] = (
+    remembered[remembered_at + RememberedName.WORD_2], remembered[remembered_at + RememberedName.MASK_2] = (
         np.int64(second),
         mask_2,
     )
-    remembered[name_at + RememberedName.LENGTH], remembered[name_at + RememberedName.NODE] = length, node
-    remembered[name_at + RememberedName.KIND] = nodes[node, Node.KIND]
-    remembered[name_at + RememberedName.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
+    remembered[remembered_at + RememberedName.LENGTH], remembered[remembered_at + RememberedName.NODE] = length, node
+    remembered[remembered_at + RememberedName.KIND] = nodes[node, Node.KIND]
+    remembered[remembered_at + RememberedName.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
 
 
 @helper
@@ -188,19 +189,19 @@ def _decode_remembered_layout(data, at, end, row, nodes, columns, remembered):  
 
     It stops at white space other than a single space after a colon or comma. row: row of the value.
 
-    Returns (position where it stopped, DEFERRED or NO_ROOM; number of decoded members; Next).
+    Returns (position where it stopped, DEFERRED or NO_ROOM; number of decoded members; Expected).
     """
-    seen, next_token = np.int64(0), np.int64(Next.MEMBER_OR_END)
+    seen, next_token = np.int64(0), np.int64(Expected.MEMBER_OR_END)
     while seen < REMEMBERED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
-        name_at = _remembered_row(np.int64(ROOT), seen)
-        if not _is_remembered(data, at + 1, end, remembered, name_at):
+        remembered_at = _remembered_row(np.int64(ROOT), seen)
+        if not _is_remembered(data, at + 1, end, remembered, remembered_at):
             break
-        colon = at + 2 + remembered[name_at + RememberedName.LENGTH]
+        colon = at + 2 + remembered[remembered_at + RememberedName.LENGTH]
         value = _skip_one_space(data, colon + 1, end)
         if value >= end or load_u8(data, colon) != Char.COLON:
             break
-        node, kind = remembered[name_at + RememberedName.NODE], remembered[name_at + RememberedName.KIND]
-        cell = np.uint64(remembered[name_at + RememberedName.FIRST_CELL] + row)
+        node, kind = remembered[remembered_at + RememberedName.NODE], remembered[remembered_at + RememberedName.KIND]
+        cell = np.uint64(remembered[remembered_at + RememberedName.FIRST_CELL] + row)
         if node != SKIPPED and columns.valid[cell] != 0:
             return DEFERRED, seen, next_token  # a duplicate field
         byte = load_u8(data, value)
@@ -212,10 +213,10 @@ def _decode_remembered_layout(data, at, end, row, nodes, columns, remembered):  
         seen += 1
         byte = load_u8(data, value)
         if byte == Char.CLOSE_BRACE:
-            return value + 1, seen, np.int64(Next.NOTHING)
+            return value + 1, seen, np.int64(Expected.NOTHING)
         if byte != Char.COMMA:
-            return value, seen, np.int64(Next.COMMA_OR_END)
-        at, next_token = _skip_one_space(data, value + 1, end), np.int64(Next.MEMBER)
+            return value, seen, np.int64(Expected.COMMA_OR_END)
+        at, next_token = _skip_one_space(data, value + 1, end), np.int64(Expected.MEMBER)
     return at, seen, next_token
 
 
@@ -237,17 +238,17 @@ def _read_field_name(data, at, end, frame, tables, remembered):  # type: ignore[
 
     Returns (position of the closing quote or DEFERRED, node of the field or SKIPPED).
     """
-    struct_node, seen = frame[Frame.NODE], frame[Frame.NAMES_SEEN]
-    frame[Frame.NAMES_SEEN] = seen + 1
-    name_at = _remembered_row(struct_node, seen)
-    if seen < REMEMBERED_NAMES and _is_remembered(data, at, end, remembered, name_at):
-        return at + remembered[name_at + RememberedName.LENGTH], remembered[name_at + RememberedName.NODE]
+    struct_node, seen = frame[Frame.NODE], frame[Frame.MEMBERS_SEEN]
+    frame[Frame.MEMBERS_SEEN] = seen + 1
+    remembered_at = _remembered_row(struct_node, seen)
+    if seen < REMEMBERED_NAMES and _is_remembered(data, at, end, remembered, remembered_at):
+        return at + remembered[remembered_at + RememberedName.LENGTH], remembered[remembered_at + RememberedName.NODE]
     close, escapes = string_end(data, at, end)
     if close < 0 or escapes or close - at > _MAX_NAME:
         return DEFERRED, np.int64(SKIPPED)
     node = _look_up_field(data, at, close - at, end, struct_node, tables)
     if seen < REMEMBERED_NAMES:
-        _remember_name(data, at, close - at, node, tables.nodes, remembered, name_at)
+        _remember_name(data, at, close - at, node, tables.nodes, remembered, remembered_at)
     return close, node
 
 
@@ -314,7 +315,7 @@ def _begin_container(frame, byte, node, row, cell, nodes, columns):  # type: ign
         frame[Frame.KIND] = FrameKind.MAP
     else:
         return False
-    frame[Frame.NODE], frame[Frame.ROW], frame[Frame.NAMES_SEEN] = node, row, 0
+    frame[Frame.NODE], frame[Frame.ROW], frame[Frame.MEMBERS_SEEN] = node, row, 0
     if kind != NodeKind.STRUCT:
         frame[Frame.FIRST_ELEMENT] = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
     columns.valid[cell] = 1
@@ -335,13 +336,13 @@ def _end_container(frame, nodes, columns):  # type: ignore[no-untyped-def]
 def _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspace):  # type: ignore[no-untyped-def]
     """Decode the rest of the root; return the position after it, DEFERRED or NO_ROOM.
 
-    row: row of the value. seen: members decoded so far. next_token: Next.
+    row: row of the value. seen: members decoded so far. next_token: Expected.
     """
     nodes, frames = tables.nodes, workspace.frames
     depth = 0
     frame = frames[depth]
     frame[Frame.KIND], frame[Frame.NODE], frame[Frame.ROW] = FrameKind.STRUCT, ROOT, row
-    frame[Frame.NAMES_SEEN] = seen
+    frame[Frame.MEMBERS_SEEN] = seen
     while True:
         at = skip_space(data, at, end)
         if at >= end:
@@ -349,19 +350,19 @@ def _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspac
         byte = load_u8(data, at)
         frame = frames[depth]
         in_object = frame[Frame.KIND] <= FrameKind.SKIPPED_OBJECT
-        if next_token != Next.MEMBER and byte == (Char.CLOSE_BRACE if in_object else Char.CLOSE_BRACKET):
+        if next_token != Expected.MEMBER and byte == (Char.CLOSE_BRACE if in_object else Char.CLOSE_BRACKET):
             _end_container(frame, nodes, columns)
             at += 1
             depth -= 1
             if depth < 0:
                 return at
-            next_token = np.int64(Next.COMMA_OR_END)
+            next_token = np.int64(Expected.COMMA_OR_END)
             continue
-        if next_token == Next.COMMA_OR_END:
+        if next_token == Expected.COMMA_OR_END:
             if byte != Char.COMMA:
                 return DEFERRED
             at += 1
-            next_token = np.int64(Next.MEMBER)
+            next_token = np.int64(Expected.MEMBER)
             continue
         node, row = np.int64(SKIPPED), np.int64(0)
         if in_object:
@@ -382,12 +383,12 @@ def _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspac
             if depth >= MAX_DEPTH or not _begin_container(frames[depth], byte, node, row, cell, nodes, columns):
                 return DEFERRED
             at += 1
-            next_token = np.int64(Next.MEMBER_OR_END)
+            next_token = np.int64(Expected.MEMBER_OR_END)
             continue
         at = store_scalar(data, at, end, node, nodes[node, Node.KIND], row, cell, nodes, columns)
         if at < 0:
             return at
-        next_token = np.int64(Next.COMMA_OR_END)
+        next_token = np.int64(Expected.COMMA_OR_END)
 
 
 @inlined
@@ -429,7 +430,7 @@ def decode_json(values, first, tables, columns, workspace, deferred):  # type: i
             at, seen, next_token = _decode_remembered_layout(
                 data, at + 1, end, row, nodes, columns, workspace.remembered
             )
-            if at >= 0 and next_token != Next.NOTHING:
+            if at >= 0 and next_token != Expected.NOTHING:
                 at = _decode_rest(data, at, end, row, seen, next_token, tables, columns, workspace)
             if at >= 0 and not is_ascii(data, starts[row], at) and not is_utf8(data, starts[row], at):
                 at = DEFERRED

@@ -13,7 +13,7 @@ from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import formats
 from kafkalog_spark.typed.columns.resolving_decoder import SingleSchemaDecoder
 from kafkalog_spark.typed.decoder import ValueDecoder, ValueEncoder
-from kafkalog_spark.typed.protobuf import read_options, types
+from kafkalog_spark.typed.protobuf import arrow_types, read_options
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.schema_files import file_bytes
 
@@ -35,7 +35,7 @@ def schema(format: formats.ResolvedFormat) -> pa.Schema:
 
 def columns(reader: Any, options: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a message descriptor. Raises OptionError if Spark cannot read it."""
-    return types.columns_of(reader, read_options.read_options_of(options))
+    return arrow_types.columns_of(reader, read_options.read_options_of(options))
 
 
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> ValueDecoder:

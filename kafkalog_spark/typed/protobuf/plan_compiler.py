@@ -14,7 +14,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
-from kafkalog_spark.typed.protobuf import field_types, types
+from kafkalog_spark.typed.protobuf import arrow_types, field_types
 from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Absent, Kind, Message, Plan, Slot
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 
@@ -23,15 +23,16 @@ MAX_SLOTS = 100_000
 
 _MAX_NUMBER_DIGITS = 12  # room for an int32 with its sign
 _MISSING_FIELD_NUMBERS_FROM = 1 << 40
-"""Base of the artificial field numbers of projected columns that the descriptor has no field for; the column's index is
-added."""
+"""Field numbers from here on stand for projected columns without a field in the descriptor, in the order of columns.
+No message on the wire can contain them."""
 
 
 class PlanCompiler:
     """Compiles one root message. A message that is not projected is compiled once, however often it occurs.
 
-    A column of None means that the message or field is not projected. A Spark type of None means that Spark has no
-    column for it.
+    Methods describe a message or field by its descriptor and two facts that are independent of each other:
+        column: None if the query does not read it. Its values are validated and not stored.
+        spark_type: None if the schema has no column for it. Spark then skips it, so fewer rules apply to its values.
     """
 
     def __init__(self, plan: Plan, read_options: ProtobufReadOptions) -> None:
@@ -41,16 +42,16 @@ class PlanCompiler:
         """Row of each message that is not projected, by full name and Spark type."""
         self._oneof_tables: dict[str, int] = {}
         """`Slot.ONEOF` of each oneof, by full name."""
-        self._slot_values_of_enums: dict[str, dict[Slot, int]] = {}
-        """Slot values that every field of an enum shares, by the enum's full name."""
+        self._enum_columns: dict[str, dict[Slot, int]] = {}
+        """Columns of a slot that all fields of an enum share, by the enum's full name."""
 
     def compile_message(self, descriptor: Any, column: ColumnTree | None, spark_type: pa.DataType | None) -> int:
         """Compile a message and the messages in it; return its row in the plan's messages.
 
         Args:
             descriptor: Descriptor of the message.
-            column: Its column.
-            spark_type: The struct that Spark reads it as.
+            column: Its column, or None.
+            spark_type: The struct that Spark reads it as, or None.
 
         Raises:
             OptionError: If the plan becomes too large.
@@ -66,7 +67,7 @@ class PlanCompiler:
         if column is None:
             self._unprojected_rows[key] = row_number
         fields = sorted(descriptor.fields, key=lambda field: field.number)
-        slots = [self._slot(field, fields, column, spark_type) for field in fields]
+        slots = [self._field_slot(field, fields, column, spark_type) for field in fields]
         if column is not None:
             slots += self._slots_of_missing_fields(column, {field.name for field in fields})
         if len(self._plan.slots) - self._plan.begin + len(slots) > MAX_SLOTS:
@@ -80,32 +81,27 @@ class PlanCompiler:
     def _slots_of_missing_fields(self, column: ColumnTree, names: set[str]) -> list[list[int]]:
         """Return slots that fill with nulls the columns whose fields are not among `names`."""
         slots = []
-        for i, field in enumerate(column.type):
+        for index, field in enumerate(column.type):
             if field.name not in names:
                 slot = [0] * len(Slot)
-                slot[Slot.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + i
-                slot[Slot.KIND] = Kind.INT32
-                slot[Slot.COLUMN] = column.children[i].number
+                slot[Slot.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + index
+                slot[Slot.KIND] = Kind.INT32  # any kind, because no value is ever decoded
+                slot[Slot.COLUMN] = column.children[index].number
                 slot[Slot.ONEOF] = -1
-                self._set_null_columns(slot, column.children[i])
+                self._set_null_columns(slot, column.children[index])
                 slots.append(slot)
         return slots
 
-    def _set_null_columns(self, slot: list[int], column: ColumnTree) -> None:
-        null_columns = column.null_columns()
-        slot[Slot.NULLS] = self._plan.add_table(null_columns)
-        slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
-
-    def _slot(
-        self, field: Any, fields: list[Any], message_column: ColumnTree | None, spark_type: pa.DataType | None
+    def _field_slot(
+        self, field: Any, fields: list[Any], message_column: ColumnTree | None, message_type: pa.DataType | None
     ) -> list[int]:
         """Return the slot of a field.
 
         Args:
             field: Descriptor of the field.
             fields: All fields of its message, sorted by number.
-            message_column: Column of the message.
-            spark_type: The struct that Spark reads the message as.
+            message_column: Column of the message, or None.
+            message_type: The struct that Spark reads the message as, or None.
         """
         column = None if message_column is None else message_column.field(field.name)
         is_repeated = field_types.is_repeated(field)
@@ -119,23 +115,34 @@ class PlanCompiler:
         slot[Slot.ONEOF] = self._oneof_table(field, fields)
         if not is_repeated and column is not None:
             self._set_null_columns(slot, column)
-        in_map_entry = bool(field.containing_type.GetOptions().map_entry)
         if field.type == field_types.FieldType.MESSAGE:
-            value_type = _value_type(spark_type, field.name)
-            slot[Slot.ABSENT] = Absent.DEFAULT if in_map_entry else Absent.NULL
-            if field_types.is_time(field.message_type, "Timestamp", "Duration"):
-                slot[Slot.KIND] = Kind.TIMESTAMP
-                slot[Slot.CHECKED] = int(value_type is not None)
-            else:
-                slot[Slot.KIND] = Kind.MESSAGE
-                slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
+            self._set_message(slot, field, value_column, _value_type(message_type, field.name))
         else:
-            slot[Slot.KIND] = int(types.scalar(field, self._read_options).kind)
-            self._set_scalar(slot, field, in_map_entry, value_column)
+            self._set_scalar(slot, field, value_column)
         return slot
 
-    def _set_scalar(self, slot: list[int], field: Any, in_map_entry: bool, column: ColumnTree | None) -> None:
-        is_repeated = bool(slot[Slot.REPEATED])
+    def _set_null_columns(self, slot: list[int], column: ColumnTree) -> None:
+        null_columns = column.null_columns()
+        slot[Slot.NULLS] = self._plan.add_table(null_columns)
+        slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
+
+    def _set_message(
+        self, slot: list[int], field: Any, value_column: ColumnTree | None, value_type: pa.DataType | None
+    ) -> None:
+        """Set the columns of a slot that depend on the type of a message field, and compile that message."""
+        slot[Slot.ABSENT] = Absent.DEFAULT if _is_in_map_entry(field) else Absent.NULL
+        if field_types.is_time(field.message_type, "Timestamp", "Duration"):
+            slot[Slot.KIND] = Kind.TIMESTAMP
+            slot[Slot.CHECKED] = int(value_type is not None)  # must fit 64 bits if Spark reads it
+        else:
+            slot[Slot.KIND] = Kind.MESSAGE
+            slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
+
+    def _set_scalar(self, slot: list[int], field: Any, value_column: ColumnTree | None) -> None:
+        """Set the columns of a slot that depend on the type and the presence of a field that is no message."""
+        slot[Slot.KIND] = int(arrow_types.scalar(field, self._read_options).kind)
+        in_map_entry = _is_in_map_entry(field)
+        is_repeated = field_types.is_repeated(field)
         is_implicit = not is_repeated and not field.has_presence
         slot[Slot.IMPLICIT] = int(is_implicit and not in_map_entry)
         has_default = (
@@ -146,19 +153,19 @@ class PlanCompiler:
         slot[Slot.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
         if field.type == field_types.FieldType.ENUM:
             name = field.enum_type.full_name
-            if name not in self._slot_values_of_enums:
-                self._slot_values_of_enums[name] = self._enum_slot_values(field.enum_type)
-            for slot_column, value in self._slot_values_of_enums[name].items():
-                slot[slot_column] = value
+            if name not in self._enum_columns:
+                self._enum_columns[name] = self._add_enum(field.enum_type)
+            for column_of_slot, value in self._enum_columns[name].items():
+                slot[column_of_slot] = value
         elif field.type == field_types.FieldType.STRING:
             slot[Slot.CHECKED] = int(field_types.checks_utf8(field))
-            if not slot[Slot.CHECKED] and column is not None:
-                self._plan.java_texts.add(column.number)
+            if not slot[Slot.CHECKED] and value_column is not None:
+                self._plan.java_texts.add(value_column.number)
         if not is_repeated:
             self._set_default(slot, field)
 
-    def _enum_slot_values(self, enum: Any) -> dict[Slot, int]:
-        """Add the symbols of an enum to the plan; return the slot values that its fields share."""
+    def _add_enum(self, enum: Any) -> dict[Slot, int]:
+        """Add the symbols of an enum to the plan; return the columns that the slots of its fields share."""
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)
@@ -174,7 +181,7 @@ class PlanCompiler:
         return {
             Slot.ENUM: self._plan.add_table(table),
             Slot.SYMBOLS: len(names),
-            Slot.CHECKED: int(enum.is_closed),
+            Slot.CHECKED: int(enum.is_closed),  # an unknown number is then an unknown field
             Slot.UNKNOWN: self._plan.add_text(unknown_prefix),
             Slot.UNKNOWN_SIZE: len(unknown_prefix),
         }
@@ -207,12 +214,20 @@ class PlanCompiler:
         return self._oneof_tables[oneof.full_name]
 
 
-def _value_type(spark_type: pa.DataType | None, name: str) -> pa.DataType | None:
-    """Return the type of one value of a struct's field: an element of its list, an entry of its map."""
-    i = -1 if spark_type is None else spark_type.get_field_index(name)
-    if spark_type is None or i < 0:
+def _is_in_map_entry(field: Any) -> bool:
+    """Return True for the key and the value of a map."""
+    return bool(field.containing_type.GetOptions().map_entry)
+
+
+def _value_type(message_type: pa.DataType | None, name: str) -> pa.DataType | None:
+    """Return the Spark type of one value of a field: an element of a list, an entry of a map, or the field itself.
+
+    None if the struct `message_type` has no such field, or is None.
+    """
+    index = -1 if message_type is None else message_type.get_field_index(name)
+    if message_type is None or index < 0:
         return None
-    type_ = spark_type.field(i).type
-    if pa.types.is_map(type_):
-        return pa.struct([("key", type_.key_type), ("value", type_.item_type)])
-    return type_.value_type if pa.types.is_list(type_) else type_
+    field_type = message_type.field(index).type
+    if pa.types.is_map(field_type):
+        return pa.struct([("key", field_type.key_type), ("value", field_type.item_type)])
+    return field_type.value_type if pa.types.is_list(field_type) else field_type

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafkalog_spark.typed.columns.binary_values import Values
 from kafkalog_spark.typed.columns.projection_check import check_projection
 from kafkalog_spark.typed.columns.resolving_decoder import NO_ENTRY, NO_POSITION, DecodeFaults, ResolvingDecoder
-from kafkalog_spark.typed.protobuf import types
+from kafkalog_spark.typed.protobuf import arrow_types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.message_merging import Malformed, merge_submessages
 from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Message, Plan, ProtobufFault
@@ -37,7 +37,7 @@ class ProtobufResolvingDecoder(ResolvingDecoder):
             OptionError: If a projected column does not exist in the message or has another type there.
         """
         self._read_options = read_options
-        super().__init__(projection, types.columns_of(reader, read_options))
+        super().__init__(projection, arrow_types.columns_of(reader, read_options))
 
     def _new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
@@ -45,7 +45,7 @@ class ProtobufResolvingDecoder(ResolvingDecoder):
 
     def _compile(self, writer: Any) -> int:
         """Compile a descriptor. Raises OptionError also if it has a projected column with another type."""
-        available = pa.struct(list(types.columns_of(writer, self._read_options)))
+        available = pa.struct(list(arrow_types.columns_of(writer, self._read_options)))
         names = {field.name for field in available}
         check_projection(pa.struct([field for field in self.schema if field.name in names]), available, "")
         entry = PlanCompiler(self._program, self._read_options).compile_message(writer, self._tree, available)

@@ -40,16 +40,16 @@ class ConfluentAvro(ConfluentFormat):
     payload_module = avro_format
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
-        """As the base class, but do not look the subject up if an option gives the reader schema."""
+        """Resolve as the base class does, but without a look-up of the subject if an option gives the reader schema."""
         text = reader_schema_text(format)
         if text is None:
             return super().resolve(format, sources)
         return replace(with_schema_records(format, sources), reader_text=text)
 
     def reader_schema(self, format: formats.ResolvedFormat, store: SchemaStore) -> AvroType:
-        """As the base class, but parse the text of a resolved format if its schema is not in the store.
+        """Return the reader schema from the store, or parse its text.
 
-        It has no ID if an option gave it.
+        A schema that an option gave has no ID, so it is not in the store.
         """
         text = reader_schema_text(format)
         is_in_store = format.reader_id is not None and store.by_id(format.reader_id, lookup_subject(format)) is not None
@@ -63,7 +63,7 @@ class ConfluentAvro(ConfluentFormat):
         with recursion_bounded("an Avro schema"):
             for referenced_text in dict.fromkeys(references.values()):
                 _collect_named_types(parse_schema(referenced_text, named_types), named_types)
-        return parse_schema(text, named_types)  # limits its recursion itself
+        return parse_schema(text, named_types)  # parse_schema limits the recursion itself
 
     def encoder(self, options: Mapping[str, str], row_schema: pa.Schema) -> ValueEncoder:
         """Register the schema (option `schema`, else derived from the columns as to_avro does); return its encoder.

@@ -65,7 +65,7 @@ def turns_of_others(monkeypatch):
     class Short(topic_creation.TimeSlice):  # type: ignore[name-defined]
         is_over = property(lambda self: True)
 
-        async def next(self):
+        async def wait_turn(self):
             taken.append(1)
 
     for module in (config_changes, new_partition_logs, partition_quota, topic_creation, topic_deletion):

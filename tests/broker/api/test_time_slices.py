@@ -40,7 +40,7 @@ def turns(monkeypatch):
     class Short(fair_scheduling.TimeSlice):
         is_over = property(lambda self: True)  # type: ignore[assignment]
 
-        async def next(self) -> None:
+        async def wait_turn(self) -> None:
             found.append(1)
             if found.do is not None:
                 found.do()

@@ -279,9 +279,9 @@ def test_fetch_of_many_partitions_yields_between_partitions(polls, monkeypatch, 
     class Short(TimeSlice):
         is_over = property(lambda self: True)
 
-        async def next(self):
+        async def wait_turn(self):
             turns.append(1)
-            await super().next()
+            await super().wait_turn()
 
     monkeypatch.setattr(fetch_api, "TimeSlice", Short)
     partitions = [("x", n, 0) for n in range(96)]
@@ -321,7 +321,7 @@ def test_fetch_with_more_partitions_than_a_session_holds_has_no_session_and_clos
 
 def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(polls, monkeypatch):
     now, reads_before_turns = 1.0, []
-    collect, next_slice = fetch_api._partitions, TimeSlice.next
+    collect, next_slice = fetch_api._partitions, TimeSlice.wait_turn
 
     def collect_slowly(*args, **named):
         nonlocal now
@@ -334,7 +334,7 @@ def test_fetch_that_used_its_time_slice_on_partitions_yields_before_it_reads(pol
 
     monkeypatch.setattr(fair_scheduling, "perf_counter", lambda: now)
     monkeypatch.setattr(fetch_api, "_partitions", collect_slowly)
-    monkeypatch.setattr(TimeSlice, "next", counted)
+    monkeypatch.setattr(TimeSlice, "wait_turn", counted)
     assert polls.answer(polls.begin([("t", 0, 0)], min_bytes=0)) == [("t", 0, 0)]
     assert reads_before_turns == [0]
 
@@ -346,9 +346,9 @@ def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, mon
     class Counted(TimeSlice):
         is_over = property(lambda self: False)
 
-        async def begin(self):
+        async def wait_first_slice(self):
             turns.append(1)
-            await super().begin()
+            await super().wait_first_slice()
 
     monkeypatch.setattr(fetch, "TimeSlice", Counted)
     begun = [polls.begin([("t", 0, 0)]) for _ in range(50)]

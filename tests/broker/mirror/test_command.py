@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalog_broker.mirror import command
-from kafkalog_broker.mirror.__main__ import parse_bytes, parser
+from kafkalog_broker.mirror.__main__ import parser
+from kafkalog_broker.mirror.byte_count import parse_bytes
 from kafkalog_broker.mirror.mirror_options import command_options
 from kafkalog_broker.mirror.progress import Progress, summary
 from kafkalog_spark.exit_codes import WRONG_USAGE

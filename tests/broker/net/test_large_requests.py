@@ -94,7 +94,7 @@ async def test_request_that_takes_long_to_read_is_handled_in_a_later_turn(monkey
     class Short(TimeSlice):
         is_over = property(lambda self: True)  # type: ignore[assignment]
 
-        async def next(self) -> None:
+        async def wait_turn(self) -> None:
             steps.append("others")
 
     def handle(request: Request, broker: Any) -> Any:

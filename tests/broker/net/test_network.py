@@ -167,9 +167,9 @@ def test_response_from_a_file_yields_to_other_connections(
     class Short(TimeSlice):
         is_over = property(lambda self: True)  # type: ignore[assignment]
 
-        async def next(self) -> None:
+        async def wait_turn(self) -> None:
             turns.append(1)
-            await super().next()
+            await super().wait_turn()
 
     async def test() -> None:
         path = tmp_path / "00000000000000000000.log"

@@ -9,9 +9,9 @@ import pytest
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.runtime.fair_scheduling import (
     FIRST_SLICE_S,
-    ROUND_TIMEOUT_S,
+    MAX_ITERATION_S,
     SLICE_S,
-    SLICES,
+    SLICES_PER_ITERATION,
     TURN_S,
     FairQueue,
     TimeSlice,
@@ -116,17 +116,17 @@ async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: T
     while one.slice_now(time.now):
         time.now += SLICE_S
         given += 1
-        assert given <= SLICES + 1  # rounding
-    assert given >= SLICES
-    one.round_end = None
+        assert given <= SLICES_PER_ITERATION + 1  # rounding
+    assert given >= SLICES_PER_ITERATION
+    one.immediate_slices_end = None
     assert one.slice_now(time.now) == pytest.approx(time.now + SLICE_S)
 
 
 @in_a_loop
-async def test_stale_round_ends_without_a_socket_read(time: Time) -> None:
+async def test_stale_immediate_slices_ends_without_a_socket_read(time: Time) -> None:
     one = FairQueue(asyncio.get_running_loop())
     assert one.slice_now(time.now)
-    time.now += SLICES * SLICE_S + ROUND_TIMEOUT_S
+    time.now += SLICES_PER_ITERATION * SLICE_S + MAX_ITERATION_S
     assert one.slice_now(time.now)
 
 
@@ -154,7 +154,7 @@ async def test_turn_ends_when_its_time_is_used_up(time: Time) -> None:
     assert not own.is_over
     time.now += FIRST_SLICE_S
     assert own.is_over
-    await own.next()
+    await own.wait_turn()
     assert not own.is_over
     time.now += TURN_S - STEP_S
     assert not own.is_over
@@ -175,5 +175,5 @@ async def test_waiters_woken_by_one_event_begin_over_many_rounds(time: Time) -> 
     tasks = [asyncio.create_task(poll()) for _ in range(400)]
     await asyncio.sleep(0)
     woken.set_result(None)
-    assert await longest_round(time, tasks) <= (SLICES + 1) * SLICE_S + STEP_S
+    assert await longest_round(time, tasks) <= (SLICES_PER_ITERATION + 1) * SLICE_S + STEP_S
     assert time.now == pytest.approx(1.0 + 400 * SLICE_S)

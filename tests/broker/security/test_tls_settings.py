@@ -51,9 +51,12 @@ def test_property_of_a_listener_overrides_the_general_one():
         ({**inline(), "ssl.truststore.password": "x"}, "trust store password cannot be specified for PEM format."),
         ({**inline(), "ssl.keystore.type": "BCFKS"}, "one of PEM, PKCS12, JKS"),
         ({**inline(), "ssl.client.auth": "perhaps"}, "String must be one of: required, requested, none"),
-        ({**inline(), "ssl.enabled.protocols": "TLSv1.1"}, "none of them is served"),
-        ({**inline(), "ssl.enabled.protocols": "TLSv1.4"}, "TLSv1.2 and TLSv1.3 are served"),
-        ({**inline(), "ssl.enabled.protocols": "TLSv1.3", "ssl.protocol": "TLSv1.2"}, "none of them is served"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.1"}, "none of them is supported"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.4"}, "TLSv1.2 and TLSv1.3 are supported"),
+        ({**inline(), "ssl.enabled.protocols": "TLSv1.3", "ssl.protocol": "TLSv1.2"}, "none of them is supported"),
+        ({**inline(), "ssl.protocol": "TLSv1.4"}, "TLSv1.2, TLSv1.3 and TLS are supported"),
+        ({**inline(), "ssl.protocol": "TLSv12"}, "TLSv1.2, TLSv1.3 and TLS are supported"),
+        ({**inline(), "ssl.protocol": "TLSv1.1"}, "TLSv1.2, TLSv1.3 and TLS are supported"),
         ({**inline(), "ssl.engine.factory.class": "a.B"}, "classes of Java cannot be loaded"),
     ],
 )
@@ -93,6 +96,19 @@ def test_error_about_a_store_password_names_the_property_of_the_password(propert
 def test_protocols_disabled_in_java_are_ignored(enabled: str, highest: str, left: tuple[str, ...]):
     found = settings({**inline(), "ssl.enabled.protocols": enabled, "ssl.protocol": highest})
     assert found.protocols == left
+
+
+@pytest.mark.parametrize(
+    ("protocol", "versions"),
+    [
+        ("TLS", ("TLSv1.2", "TLSv1.3")),
+        ("SSL", ("TLSv1.2", "TLSv1.3")),
+        ("tlsv1.3", ("TLSv1.2", "TLSv1.3")),
+        ("tlsv1.2", ("TLSv1.2",)),
+    ],
+)
+def test_protocol_that_java_accepts_limits_the_versions(protocol: str, versions: tuple[str, ...]):
+    assert settings({**inline(), "ssl.protocol": protocol}).protocols == versions
 
 
 def test_text_of_settings_and_errors_contains_no_secret():

@@ -14,6 +14,7 @@ from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.log_directories import open_log_dirs
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish
+from kafkalog_broker.storage.partition.local_log import LocalLog
 from kafkalog_broker.storage.recovery.log_loader import load_log
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_offset_checkpoint, write_leader_epochs
 from kafkalog_spark.format.layout import ControlType
@@ -96,6 +97,37 @@ def test_flush_after_recovery_syncs_the_transaction_index_that_recovery_wrote(tm
         again.flush()
     assert name(0, ".txnindex") in synced
     again.discard()
+
+
+def test_flush_syncs_a_segment_that_is_rolled_while_the_flush_begins(tmp_path):
+    class Rolling(LocalLog):
+        """Rolls once, just before a flush resets `_has_unsynced_segment`."""
+
+        may_roll = False
+        value = False
+
+        @property
+        def _has_unsynced_segment(self):
+            return self.value
+
+        @_has_unsynced_segment.setter
+        def _has_unsynced_segment(self, value):
+            if self.may_roll and not value:
+                Rolling.may_roll = False
+                self.roll(NOW)
+            self.value = value
+
+    log = compacted_log(tmp_path)
+    log.append(validated(1), NOW)
+    log.flush()
+    log.append(validated(1), NOW)
+    log.local.__class__ = Rolling
+    Rolling.may_roll = True
+    log.flush()
+    assert bases(log) == [0, 2]
+    assert log.local.segments[0].is_synced
+    assert log.local.recovery_point == 2
+    log.close()
 
 
 def test_cleaning_syncs_the_directory_between_the_steps_of_a_replacement(tmp_path):

@@ -419,9 +419,9 @@ def named_values(value: bytes) -> Any:
 
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
+    from kafkalog_spark.typed.protobuf.arrow_types import columns_of as protobuf_columns_of
     from kafkalog_spark.typed.protobuf.read_options import read_options_of as protobuf_read_options_of
     from kafkalog_spark.typed.protobuf.resolving_decoder import ProtobufResolvingDecoder
-    from kafkalog_spark.typed.protobuf.types import columns_of as protobuf_columns_of
 
     file = descriptor_pb2.FileDescriptorProto()
     descriptor_pb2.DESCRIPTOR.CopyToProto(file)

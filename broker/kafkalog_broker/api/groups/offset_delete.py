@@ -15,7 +15,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import api
 from kafkalog_broker.protocol.error_response import error_response
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.parts import in_parts
 
 PARTITIONS_PER_STEP = 200
 """Partitions whose offsets are deleted, in about 2 ms, before the time slice is checked."""

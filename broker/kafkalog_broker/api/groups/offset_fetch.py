@@ -29,7 +29,8 @@ from kafkalog_broker.groups.offset_validation import check_fetch
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api, on_error
 from kafkalog_broker.protocol.request import Request
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.parts import in_parts
 
 PARTITIONS_PER_STEP = 500
 """Partitions that are looked up, in about 1 ms, before the time slice is checked."""

@@ -83,7 +83,7 @@ async def fetch(request: Request, broker: Broker) -> FetchResponse:
     if broker.traffic is not None:
         broker.traffic.count_fetch(fetched.partitions)
     if len(fetched.partitions) > _LONG_RESPONSE:
-        await time_slice.next()
+        await time_slice.wait_turn()
     return _response(result)
 
 

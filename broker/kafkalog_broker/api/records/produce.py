@@ -122,7 +122,7 @@ async def _append_to_many(request: Request, broker: Broker) -> ProduceResponse |
         partition_responses: list[PartitionProduceResponse] = []
         for index, records in partitions.items():
             if time_slice.is_over:
-                await time_slice.next()
+                await time_slice.wait_turn()
             appended = _append(request, broker, topic, index, records)
             partition_responses.append(appended if isinstance(appended, PartitionProduceResponse) else await appended)
         responses.append(TopicProduceResponse(topic, partition_responses))

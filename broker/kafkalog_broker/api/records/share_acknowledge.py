@@ -90,7 +90,7 @@ async def acknowledge_all(
         existing_topic = broker.topics.by_id(topic.topic_id)
         for partition in topic.partitions:
             if time_slice.is_over:
-                await time_slice.next()
+                await time_slice.wait_turn()
             key = share_partition_key(entity.group_id, topic.topic_id, partition.partition_index)
             partition_id = TopicIdPartition(key.topic_id, key.partition)
             try:

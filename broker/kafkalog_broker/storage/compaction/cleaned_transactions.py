@@ -14,7 +14,10 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:
-    """Decides for each transactional batch whether it may be dropped. Call it with the batches in order of offsets."""
+    """Decides for each transactional batch whether it may be removed.
+
+    Call `advance_records` and `advance_marker` with the batches in the order of their offsets.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Create the state before the first batch. aborted: All aborted transactions with records in the batches."""
@@ -24,14 +27,14 @@ class CleanedTransactions:
         self._seen: set[int] = set()  # producers whose current transaction has had a batch
         self._retained: list[AbortedTransaction] = []
 
-    def may_drop_records(self, producer_id: int, last_offset: int) -> bool:
-        """Record a transactional batch of records, and return whether its transaction was aborted."""
+    def advance_records(self, producer_id: int, last_offset: int) -> bool:
+        """Advance to a transactional batch of records. Return True if its transaction was aborted."""
         self._begin_up_to(last_offset)
         self._seen.add(producer_id)
         return producer_id in self._aborted
 
-    def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
-        """Record a marker, and return whether none of its transaction's batches is left.
+    def advance_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
+        """Advance to a marker. Return True if none of its transaction's batches is left.
 
         Args:
             control_type: None for a marker whose record was removed earlier.

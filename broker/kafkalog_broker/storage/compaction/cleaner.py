@@ -1,9 +1,9 @@
 """Compaction of one log (Kafka: `Cleaner`).
 
 A cleaning first reads the dirty part and stores the latest offset of each key in the offset map. Then it rewrites all
-segments below the end of the mapped part: each group of adjacent segments becomes one segment (or several, if one has
-no room), which replaces the group. It runs on a cleaner thread. Closed segments do not change meanwhile, and changes of
-the log itself go through the `CleaningHost` to the thread that owns it.
+segments below the end of the mapped part: each group of adjacent segments is replaced by one segment, or by several if
+one cannot hold all batches. It runs on a cleaner thread. Closed segments do not change meanwhile, and changes of the
+log itself go through the `CleaningHost` to the thread that owns it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, find_messages_in, open_wrapper_at
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import RetentionRule
 from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
+from kafkalog_broker.storage.compaction.message_reading import find_messages_in, open_wrapper_at
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
 from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
@@ -85,7 +86,7 @@ class Cleaner:
         [segment] = [segment for segment in request.segments if segment.base_offset == overflow.base_offset]
         pieces = write_pieces(request.directory, segment.base_offset, request.config.index_entry_bytes)
         try:
-            self._host.check()
+            self._host.check_not_aborted()
             self._host.replace(pieces, [segment])
         except BaseException:
             for piece in pieces:
@@ -105,180 +106,201 @@ class Cleaner:
         if not sources:
             return max(end, request.first_dirty_offset), self._statistics
         transactions = CleanedTransactions(self._aborted_transactions(sources[0].base_offset, sources[-1].next_offset))
-        batches = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
+        batch_filter = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
         sizes = [_source_size(segment) for segment in sources]
-        for first, end_of_group in group_segments(
+        for first_of_group, end_of_group in group_segments(
             sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
         ):
-            self._clean_group(sources[first:end_of_group], batches, transactions, legacy_horizon_ms)
-        self._statistics.unreadable_batches = batches.unreadable_batches
-        self._statistics.first_unreadable = batches.first_unreadable
+            self._clean_group(sources[first_of_group:end_of_group], batch_filter, transactions, legacy_horizon_ms)
+        self._statistics.unreadable_batches = batch_filter.unreadable_batches
+        self._statistics.first_unreadable = batch_filter.first_unreadable
         return end, self._statistics
 
     def _map_keys(self) -> None:
         """Add the keys of the dirty part to the offset map until the map is full."""
-        first, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
+        from_offset, until = self._request.first_dirty_offset, self._request.first_uncleanable_offset
         segments = self._request.segments
         dirty = [
             segment
             for segment, following in pairwise(segments)
-            if segment.base_offset < until and following.base_offset > first
+            if segment.base_offset < until and following.base_offset > from_offset
         ]
-        transactions = CleanedTransactions(self._aborted_transactions(first, until))
+        transactions = CleanedTransactions(self._aborted_transactions(from_offset, until))
         for index, segment in enumerate(dirty):
             next_base = dirty[index + 1].base_offset if index + 1 < len(dirty) else until
-            for window in self._read(segment, segment.position_of(first)):
+            for window in self._read(segment, segment.position_of(from_offset)):
                 self._statistics.map_bytes_read += window.size
                 try:
-                    if not self._map_window(window, transactions, first):
+                    if not self._map_window(window, transactions, from_offset):
                         return
                 except KafkalogError as error:
                     raise error.at(path=segment.log_path, position=window.start) from None
             self._keys.advance(next_base - 1)  # there are no records between the last batch and the next segment
 
-    def _map_window(self, window: Window, transactions: CleanedTransactions, first: int) -> bool:
-        """Add a window's keys to the offset map; return False if the map is full."""
+    def _map_window(self, window: Window, transactions: CleanedTransactions, from_offset: int) -> bool:
+        """Add a window's keys from `from_offset` on to the offset map; return False if the map is full."""
         table = window.table
-        counts = table[:, HeaderColumn.COUNT].copy()
+        counts = table[:, HeaderColumn.COUNT].copy()  # 0 for batches whose records have no part in the compaction
         for row in _transactional_rows(table):
             header = table[row]
             if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
-                _may_drop_control_batch(window, row, transactions)
+                _advance_control_batch(window, row, transactions)
                 counts[row] = 0
-            elif transactions.may_drop_records(
+            elif transactions.advance_records(
                 int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
             ):
                 counts[row] = 0
-        units = np.stack((table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LAST_OFFSET], counts), axis=1)
-        for begun, ended in runs(kinds_of(table)):
-            compressed = bool(table[begun, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if table[begun, HeaderColumn.MAGIC] < 2:
-                has_room = self._map_messages(window, begun, ended, compressed, first)
-            elif compressed:
-                has_room = self._map_compressed(window, units, begun, ended, first)
+        for first_row, end_row in runs(kinds_of(table)):
+            compressed = bool(table[first_row, HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
+            if table[first_row, HeaderColumn.MAGIC] < 2:
+                has_room = self._map_messages(window, first_row, end_row, compressed, from_offset)
             else:
-                starts, ends = window.records(begun, ended)
-                has_room = self._keys.add_records(window.payload, starts, ends, units[begun:ended], first)
+                has_room = self._map_records(window, counts, first_row, end_row, compressed, from_offset)
             if not has_room:
                 return False
         return True
 
-    def _map_compressed(self, window: Window, units: npt.NDArray[np.int64], begun: int, ended: int, first: int) -> bool:
-        starts, ends = window.records(begun, ended)
-        attributes = window.table[begun:ended, HeaderColumn.ATTRIBUTES]
-        counts = units[begun:ended, 2]
-        for row, end, _ in self._decompressor.groups(
-            window.data, starts, ends, attributes, counts, (counts > 0).tolist()
+    def _map_records(
+        self,
+        window: Window,
+        counts: npt.NDArray[np.int64],
+        first_row: int,
+        end_row: int,
+        compressed: bool,
+        from_offset: int,
+    ) -> bool:
+        table = window.table[first_row:end_row]
+        counts = counts[first_row:end_row]
+        starts, ends = window.records(first_row, end_row)
+        units = np.stack((table[:, HeaderColumn.BASE_OFFSET], table[:, HeaderColumn.LAST_OFFSET], counts), axis=1)
+        if not compressed:
+            return self._keys.add_records(window.payload, starts, ends, units, from_offset)
+        for begin, end, _ in self._decompressor.groups(
+            window.data, starts, ends, table[:, HeaderColumn.ATTRIBUTES], counts, (counts > 0).tolist()
         ):
             payload = self._decompressor.scratch.read_only()
-            part = slice(row, end)
-            if not self._keys.add_records(payload, starts[part], ends[part], units[begun:ended][part], first):
+            if not self._keys.add_records(payload, starts[begin:end], ends[begin:end], units[begin:end], from_offset):
                 return False
         return True
 
-    def _map_messages(self, window: Window, begun: int, ended: int, compressed: bool, first: int) -> bool:
-        magic = int(window.table[begun, HeaderColumn.MAGIC])
-        starts = window.starts
+    def _map_messages(self, window: Window, first_row: int, end_row: int, compressed: bool, from_offset: int) -> bool:
+        magic = int(window.table[first_row, HeaderColumn.MAGIC])
         if not compressed:
-            end = int(starts[ended - 1] + window.table[ended - 1, HeaderColumn.SIZE])
-            messages = find_messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
+            start = int(window.starts[first_row])
+            end = int(window.starts[end_row - 1] + window.table[end_row - 1, HeaderColumn.SIZE])
+            messages = find_messages_in(window.payload, start, end, magic, 0, from_offset)
             return self._keys.add_messages(window.payload, messages)
-        for row in range(begun, ended):
+        for row in range(first_row, end_row):
             wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
-            if not self._keys.add_messages(
-                payload, find_messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)
-            ):
+            messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.offset_shift, from_offset)
+            if not self._keys.add_messages(payload, messages):
                 return False
         return True
 
     def _clean_group(
         self,
         group: Sequence[LogSegment],
-        batches: BatchFilter,
+        batch_filter: BatchFilter,
         transactions: CleanedTransactions,
         legacy_horizon_ms: int,
     ) -> None:
+        """Write the retained batches of a group of segments to new ones, which then replace the group."""
         request = self._request
-        last = last_records(self._host.producers())
+        records_to_keep = last_records(self._host.producers())
         cleaned = [CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)]
         try:
-            for segment in group:
-                keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
-                for window in self._read(segment, 0):
-                    self._statistics.bytes_read += window.size
-                    verdict = self._judge_batches(window, transactions, last)
-                    try:
-                        for piece in batches.retain(window, verdict, keeps_tombstones):
-                            self._append(cleaned, piece)
-                            self._statistics.bytes_written += len(piece.data)
-                            self._host.throttle(len(piece.data))
-                    except KafkalogError as error:
-                        raise error.at(path=segment.log_path, position=window.start) from None
+            self._write_retained(group, cleaned, batch_filter, transactions, records_to_keep, legacy_horizon_ms)
             for aborted in transactions.take_retained():
                 segment_containing(aborted.last_offset, cleaned).aborted.append(aborted)
-            self._host.check()
-            for written in cleaned:
-                written.finish(_modified_ns(group[-1]))
+            self._host.check_not_aborted()
+            for segment in cleaned:
+                segment.finish(_modified_ns(group[-1]))
             self._host.replace(cleaned, group)
         except BaseException:
-            for written in cleaned:
-                written.discard()
+            for segment in cleaned:
+                segment.discard()
             raise
+
+    def _write_retained(
+        self,
+        group: Sequence[LogSegment],
+        cleaned: list[CleanedSegment],
+        batch_filter: BatchFilter,
+        transactions: CleanedTransactions,
+        records_to_keep: npt.NDArray[np.int64],
+        legacy_horizon_ms: int,
+    ) -> None:
+        """Append the retained batches of `group` to `cleaned`, which gets more segments if needed."""
+        for segment in group:
+            keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
+            for window in self._read(segment, 0):
+                self._statistics.bytes_read += window.size
+                verdict = self._judge_batches(window, transactions, records_to_keep)
+                try:
+                    for piece in batch_filter.retain(window, verdict, keeps_tombstones):
+                        self._append(cleaned, piece)
+                        self._statistics.bytes_written += len(piece.data)
+                        self._host.throttle(len(piece.data))
+                except KafkalogError as error:
+                    raise error.at(path=segment.log_path, position=window.start) from None
 
     def _append(self, cleaned: list[CleanedSegment], piece: RetainedBatches) -> None:
         """Append to the last segment, or to a new one if it has no room.
 
         Batches that are compressed again can be larger than the producer's (KAFKA-20036).
         """
-        last = cleaned[-1]
-        if last.size and not last.has_room(piece):
-            last = CleanedSegment(self._request.directory, last.next_offset, self._request.config.index_entry_bytes)
-            cleaned.append(last)
-        last.append(piece.data, piece.batches)
+        segment = cleaned[-1]
+        if segment.size and not segment.has_room(piece):
+            config = self._request.config
+            segment = CleanedSegment(self._request.directory, segment.next_offset, config.index_entry_bytes)
+            cleaned.append(segment)
+        segment.append(piece.data, piece.batches)
 
-    def _judge_batches(self, window: Window, transactions: CleanedTransactions, last: npt.NDArray[np.int64]) -> Verdict:
-        """Decide about the batches of a window. last: Result of `last_records`."""
+    def _judge_batches(
+        self, window: Window, transactions: CleanedTransactions, records_to_keep: npt.NDArray[np.int64]
+    ) -> Verdict:
+        """Decide about the batches of a window. `records_to_keep`: result of `last_records`."""
         table = window.table
         n = len(table)
-        keeps_header = last_batches(table, last)
         verdict = Verdict(
-            np.full(n, RetentionRule.BY_KEY, np.int64), keeps_header, np.zeros(n, bool), np.zeros(n, bool)
+            rule=np.full(n, RetentionRule.BY_KEY, np.int64),
+            keeps_header=last_batches(table, records_to_keep),
+            sets_horizon=np.zeros(n, bool),
+            is_dropped=np.zeros(n, bool),
         )
         for row in _transactional_rows(table):
             header = table[row]
-            discard = False
             if header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL:
-                may_drop = _may_drop_control_batch(window, row, transactions)
+                is_unneeded = _advance_control_batch(window, row, transactions)
                 has_horizon = bool(header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
-                discard = may_drop and has_horizon and int(header[HeaderColumn.BASE_TIMESTAMP]) <= self._request.now_ms
-                verdict.set_horizon[row] = may_drop
-                verdict.rule[row] = RetentionRule.ALL
-            else:
-                discard = transactions.may_drop_records(
-                    int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
-                )
-            if discard:
+                is_expired = has_horizon and int(header[HeaderColumn.BASE_TIMESTAMP]) <= self._request.now_ms
+                verdict.sets_horizon[row] = is_unneeded
+                verdict.rule[row] = RetentionRule.NONE if is_unneeded and is_expired else RetentionRule.ALL
+            elif transactions.advance_records(
+                int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
+            ):
                 verdict.rule[row] = RetentionRule.NONE
         # Keep at least the header of the last batch, so that the segment's next offset does not change.
-        verdict.keep_empty[table[:, HeaderColumn.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset] = True
-        verdict.drop[(verdict.rule == RetentionRule.NONE) & ~verdict.keep_empty] = True
+        is_last = table[:, HeaderColumn.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset
+        verdict.keeps_header[is_last] = True
+        verdict.is_dropped[(verdict.rule == RetentionRule.NONE) & ~verdict.keeps_header] = True
         return verdict
 
     def _read(self, segment: LogSegment, position: int) -> Iterator[Window]:
         path = Path(segment.log_path)
         with descriptor(path) as fd:
-            for window, wrong in ordered_windows(
+            for window, error in ordered_windows(
                 fd, path, segment.base_offset, segment.size, position, buffer=self._buffer
             ):
-                if wrong is not None:
-                    raise wrong
-                self._host.check()
+                if error is not None:
+                    raise error
+                self._host.check_not_aborted()
                 self._host.throttle(window.size)
                 yield window
 
-    def _aborted_transactions(self, first: int, until: int) -> list[AbortedTransaction]:
-        return aborted_in(segments_from(self._request.segments, first), first, until)
+    def _aborted_transactions(self, from_offset: int, until: int) -> list[AbortedTransaction]:
+        return aborted_in(segments_from(self._request.segments, from_offset), from_offset, until)
 
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
@@ -289,8 +311,11 @@ def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
     return rows
 
 
-def _may_drop_control_batch(window: Window, row: int, transactions: CleanedTransactions) -> bool:
-    """Record a control batch, and return whether it may be dropped: only markers may, not leader changes."""
+def _advance_control_batch(window: Window, row: int, transactions: CleanedTransactions) -> bool:
+    """Advance `transactions` to a control batch.
+
+    Return True if it is a marker that is no longer needed. Other control batches, such as leader changes, stay.
+    """
     header = window.table[row]
     control_type: ControlType | None = None
     if header[HeaderColumn.COUNT] > 0:
@@ -298,7 +323,7 @@ def _may_drop_control_batch(window: Window, row: int, transactions: CleanedTrans
         if marker is None:
             return False
         control_type = marker.control_type
-    return transactions.may_drop_marker(
+    return transactions.advance_marker(
         int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET]), control_type
     )
 

@@ -1,4 +1,4 @@
-"""What a cleaner thread may do with the log that it cleans."""
+"""The log that is being cleaned, as a cleaner thread sees it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
 from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
 from kafkalog_broker.storage.compaction.throttler import Throttler
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, withdraw
+from kafkalog_broker.storage.partition.local_log import SegmentsReplaced
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
@@ -20,7 +21,7 @@ from kafkalog_spark.format.fsync import fsync_directory
 
 @dataclass
 class CleaningHost:
-    """The log of one cleaning. Used on a cleaner thread; methods may block."""
+    """Access to the log that is being cleaned. Used on a cleaner thread; methods may block."""
 
     _log: Log
     _owner: OwnerThread
@@ -28,7 +29,7 @@ class CleaningHost:
     _throttler: Throttler
     _schedule_removal: Callable[[Path, int], None]
 
-    def check(self) -> None:
+    def check_not_aborted(self) -> None:
         """Raise CleaningAborted if the cleaning must stop. The cleaner calls this for each window of bytes."""
         if self._owner.is_stopping.is_set():
             raise CleaningAborted("the broker is stopping")
@@ -51,9 +52,11 @@ class CleaningHost:
         Only the two steps that change the log run on its owning thread. The cleaner thread does the fsyncs.
 
         Raises:
-            CleaningAborted: If the cleaning must stop, or not all of `old` are in the log any more: nothing has changed
-                then. Or if a step that changes the log fails: the log is then offline, and its next start completes
-                the replacement if it had begun.
+            CleaningAborted: In one of three cases:
+                - The cleaning must stop before the first step, or not all of `old` are in the log any more. The log is
+                  unchanged.
+                - A step fails. The log is then offline, and its next start completes the replacement if it had begun.
+                - The broker stops between the steps. The log has the new segments, and its next start renames them.
             OSError: If a cleaned file cannot be renamed or synced.
         """
         try:
@@ -63,7 +66,7 @@ class CleaningHost:
             raise
         try:
             new = self._owner.call(partial(self._begin_replace, cleaned, old))
-        except LookupError as error:
+        except SegmentsReplaced as error:
             withdraw(cleaned)
             raise CleaningAborted(str(error)) from error
         except CleaningAborted:
@@ -80,7 +83,7 @@ class CleaningHost:
         fsync_directory(self._log.directory)
 
     def _begin_replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> list[LogSegment]:
-        self.check()
+        self.check_not_aborted()
         with self._log.offline_on_error():
             new, renamed = self._log.local.begin_replace(old, cleaned, self._now_ms())
         for path in renamed:

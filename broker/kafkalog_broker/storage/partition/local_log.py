@@ -35,8 +35,12 @@ from kafkalog_spark.log.write.segment_roll import should_roll
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 _JITTER = random.Random()  # draws segment.jitter.ms; shared by all logs, because each instance takes 2.5 kB
-_new = tuple.__new__  # creates SegmentEnd without its constructor, once per append
+_new_tuple = tuple.__new__  # creates SegmentEnd without its constructor, once per append
 _MAX_POSITIONS = 16  # cached positions: this many consumers of one partition resume without a search
+
+
+class SegmentsReplaced(Exception):
+    """Segments that were to be replaced are no longer closed segments of the log. The log is unchanged."""
 
 
 class FoundRange(NamedTuple):
@@ -94,7 +98,7 @@ class LocalLog:
         self._names_changed = not loaded.is_synced  # files created or renamed since the last fsync of the directory
         self._unsynced_snapshots = list(loaded.unsynced_snapshots)
         self._has_unsynced_segment = not all(segment.is_synced for segment in self.segments[:-1])
-        self._removed: deque[LogSegment] = deque()  # renamed for deletion, but their writers are still open
+        self._removed_with_open_writers: deque[LogSegment] = deque()  # renamed for deletion
         self._unflushed_since_ms: int | None = None
         self._last_append_ms = 0
         self._producers = loaded.producers
@@ -119,11 +123,11 @@ class LocalLog:
         """
         segment = self.segments[-1]
         writer = segment.writer or self._open_writer(segment)
-        is_due = self._is_due(
+        is_roll_due = self._is_roll_due(
             batch, now_ms, writer.size, writer.first_timestamp, are_indexes_full=writer.are_indexes_full
         )
         # An empty segment whose index is full (KAFKA-6388) cannot roll: the new one would have the same name.
-        return is_due and batch.base_offset > segment.base_offset
+        return is_roll_due and batch.base_offset > segment.base_offset
 
     def count_fitting_batches(self, window: Window, now_ms: int) -> int:
         """Return how many of a window's batches fit into the active segment, whose writer is open.
@@ -137,7 +141,7 @@ class LocalLog:
             batch = window.header(row)
             if row and (
                 size + batch.size - writer.size > room
-                or self._is_due(batch, now_ms, size, first_timestamp, are_indexes_full=False)
+                or self._is_roll_due(batch, now_ms, size, first_timestamp, are_indexes_full=False)
             ):
                 return row
             size += batch.size
@@ -145,7 +149,7 @@ class LocalLog:
                 first_timestamp = batch.max_timestamp
         return len(window.table)
 
-    def _is_due(
+    def _is_roll_due(
         self, batch: BatchHeader, now_ms: int, size: int, first_timestamp: int | None, *, are_indexes_full: bool
     ) -> bool:
         segment = self.segments[-1]
@@ -183,7 +187,7 @@ class LocalLog:
         writer.append(batch)
         end = batch.header.last_offset + 1
         self.log_end_offset = end
-        segment.end = _new(SegmentEnd, (writer.size, end))
+        segment.end = _new_tuple(SegmentEnd, (writer.size, end))
         self.record_append_time(now_ms)
         return segment
 
@@ -267,10 +271,10 @@ class LocalLog:
             return None
         size = end - start
         if size > max_bytes:
-            whole = segment.last_batch_end(start, start + max_bytes)
-            if whole is not None:
-                size = whole.position - start
-                next_offset = whole.next_offset
+            last_whole = segment.last_batch_end(start, start + max_bytes)
+            if last_whole is not None:
+                size = last_whole.position - start
+                next_offset = last_whole.next_offset
             else:
                 if not at_least_one:
                     return FoundRange([], offset)
@@ -314,14 +318,14 @@ class LocalLog:
         """Serve the `.swap` files of `cleaned` instead of the adjacent segments `old` (`LocalLog.replaceSegments`).
 
         The caller has fsynced the names of the `.swap` files, and fsyncs the directory again before it calls
-        `finish_replace`. While old segments could reappear under their names after a power failure, the new ones must
-        keep the suffix that gives them precedence at the next start.
+        `finish_replace`. Until then, a power failure can bring old segments back under their names. Therefore the new
+        ones keep the suffix `.swap`, which takes precedence at the next start.
 
         Returns:
             The new segments, and the files of the old ones, renamed `.deleted`.
 
         Raises:
-            LookupError: If not all of `old` are closed segments of this log any more; nothing has changed.
+            SegmentsReplaced: If not all of `old` are closed segments of this log any more.
             OSError: If a file cannot be renamed; the log has to be loaded again.
         """
         slot = next((slot for slot, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
@@ -329,7 +333,9 @@ class LocalLog:
         if after >= len(self.segments) or any(
             segment is not other for segment, other in zip(self.segments[slot:after], old, strict=True)
         ):
-            raise LookupError(f"{self.directory} no longer has the {len(old)} segments from {old[0].base_offset} on")
+            raise SegmentsReplaced(
+                f"{self.directory} no longer has the {len(old)} segments from {old[0].base_offset} on"
+            )
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
             LogSegment(
@@ -360,8 +366,10 @@ class LocalLog:
         self._names_changed = True
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """Truncate the log to `offset`, where a batch begins or a gap is (`LocalLog.truncateTo`). The caller holds
-        `flush_lock`.
+        """Truncate the log to `offset` (`LocalLog.truncateTo`). The caller holds `flush_lock`.
+
+        Args:
+            offset: Start of a batch, or an offset in a gap.
 
         Returns:
             The files of removed segments, renamed `.deleted`.
@@ -406,7 +414,7 @@ class LocalLog:
         for segment in segments:
             renamed += segment.rename_for_deletion()
             if segment.writer is not None or segment.transaction_writer is not None:
-                self._removed.append(segment)
+                self._removed_with_open_writers.append(segment)
                 if self.flush_lock.acquire(blocking=False):
                     try:
                         self._close_removed()
@@ -471,10 +479,12 @@ class LocalLog:
         unflushed = self.log_end_offset - self.recovery_point
         if unflushed <= 0:
             return False
-        config, since = self.config, self._unflushed_since_ms
-        return unflushed >= config.flush_messages or (
-            since is not None and not 0 <= now_ms - since < config.flush_ms  # negative: the clock was set back
-        )
+        if unflushed >= self.config.flush_messages:
+            return True
+        if self._unflushed_since_ms is None:
+            return False
+        age_ms = now_ms - self._unflushed_since_ms  # negative if the clock was set back
+        return age_ms < 0 or age_ms >= self.config.flush_ms
 
     @property
     def synced_offset(self) -> int:
@@ -515,8 +525,9 @@ class LocalLog:
         Raises:
             OSError: If a file cannot be synced; the recovery point has not moved.
         """
-        end = self.log_end_offset  # read before `segments`, so that these contain every record below it
-        has_unsynced_segment = self._has_unsynced_segment
+        # Order matters, because the log may roll on another thread between any two statements: the records below `end`
+        # must be in `segments`, and so must each closed segment whose flag is cleared here.
+        end = self.log_end_offset
         self._has_unsynced_segment = False
         segments = self.segments
         appended_until = self._last_append_ms
@@ -525,10 +536,9 @@ class LocalLog:
         try:
             self.epochs.flush()
             self._flush_snapshots()
-            if has_unsynced_segment:
-                for segment in segments[:-1]:
-                    if not segment.is_synced:
-                        segment.flush()
+            for segment in segments[:-1]:
+                if not segment.is_synced:
+                    segment.flush()
             active = segments[-1]
             if whole:
                 active.flush()
@@ -536,9 +546,11 @@ class LocalLog:
                 active.sync_data()
             self._sync_names()
         except BaseException:
-            self._has_unsynced_segment |= has_unsynced_segment
+            if not all(segment.is_synced for segment in segments[:-1]):
+                self._has_unsynced_segment = True
             raise
-        # Records appended during this flush are unflushed since the last append at the latest.
+        # The time of the first append during this flush is unknown. It is not before `appended_until`, so flush.ms
+        # counts from there.
         self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
         self.recovery_point = max(self.recovery_point, end)
         self.flushes += 1
@@ -589,5 +601,5 @@ class LocalLog:
                 self.flush_lock.release()
 
     def _close_removed(self) -> None:
-        while self._removed:
-            self._removed.popleft().abandon()
+        while self._removed_with_open_writers:
+            self._removed_with_open_writers.popleft().abandon()

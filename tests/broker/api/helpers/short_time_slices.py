@@ -14,7 +14,7 @@ def count_time_slices(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> li
     class Short(module.TimeSlice):  # type: ignore[misc, name-defined]
         is_over = property(lambda self: True)
 
-        async def next(self):
+        async def wait_turn(self):
             ended.append(1)
 
     monkeypatch.setattr(module, "TimeSlice", Short)

@@ -100,7 +100,7 @@ def test_list_offsets_checks_each_partition_once_and_yields_in_between(broker, m
     class Short(list_offsets.TimeSlice):  # type: ignore[name-defined]
         is_over = property(lambda self: True)
 
-        async def next(self):
+        async def wait_turn(self):
             turns.append(1)
 
     monkeypatch.setattr(list_offsets, "TimeSlice", Short)

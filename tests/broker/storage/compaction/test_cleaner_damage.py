@@ -8,7 +8,11 @@ import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
+from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningAborted
+from kafkalog_broker.storage.compaction.owner_thread import OwnerThread
+from kafkalog_broker.storage.compaction.throttler import Throttler
+from kafkalog_broker.storage.partition.local_log import SegmentsReplaced
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header
 from tests.broker.storage.helpers.cleaned_logs import (
@@ -77,10 +81,28 @@ def test_segments_deleted_by_retention_during_cleaning_are_not_restored(tmp_path
             assert self.log.delete_old_segments(NOW + 10_000)
             super().replace(cleaned, old)
 
-    with pytest.raises(LookupError):
+    with pytest.raises(SegmentsReplaced):
         Cleaner(job, Late(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     assert transient_files(log.directory) == []
     assert log.log_start_offset > 0
+
+
+def test_cleaned_files_stay_after_an_unexpected_error_of_a_replacement_that_has_begun(tmp_path):
+    log = compacted_log(tmp_path)
+    append(log, (b"a", b"1"), (b"a", b"2"))
+    log.local.roll(NOW)
+    log.flush()
+
+    def fail(path, delay_ms):
+        raise KeyError(path)
+
+    host = CleaningHost(log, OwnerThread(lambda run: run()), lambda: NOW, Throttler(1e9), fail)
+    with pytest.raises(KeyError):
+        Cleaner(request(log), host, 1 << 20, 0.9, 1 << 16).clean()
+    assert transient_files(log.directory) == [
+        "00000000000000000000.index.swap", "00000000000000000000.log.swap", "00000000000000000000.timeindex.swap",
+    ]  # fmt: skip
+    assert records_of(log) == [(1, b"a", b"2")]
 
 
 def odd_record(place: int, key: bytes, value: bytes, *, size: bytes | None = None) -> bytes:

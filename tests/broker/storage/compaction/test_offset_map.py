@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.storage.compaction.batch_filter import find_messages_in
+from kafkalog_broker.storage.compaction.message_reading import find_messages_in
 from kafkalog_broker.storage.compaction.offset_map import ENTRY_SIZE, OffsetMap
 from tests.broker.storage.helpers.map_probe import hash_of, latest_of
 from tests.log.helpers.batch_builder import V2Record, encoded

@@ -11,6 +11,7 @@ from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, publish, withdraw
+from kafkalog_broker.storage.partition.local_log import SegmentsReplaced
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.format.layout import ControlType
@@ -56,7 +57,7 @@ class Host(CleaningHost):
         self.throttled = 0
         self.swaps: list[list[int]] = []
 
-    def check(self):
+    def check_not_aborted(self):
         self._check()
 
     def throttle(self, size):
@@ -75,7 +76,7 @@ def replace_segments(log: Log, old: Sequence[LogSegment], cleaned: Sequence[Clea
     publish(cleaned)
     try:
         new, renamed = log.local.begin_replace(old, cleaned, now_ms)
-    except LookupError:
+    except SegmentsReplaced:
         withdraw(cleaned)
         raise
     log.local.finish_replace(new, cleaned)

@@ -6,7 +6,7 @@ import numpy as np
 
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import HeaderColumn
-from kafkalog_spark.log.check.batch_check import EpochCheck
+from kafkalog_spark.log.check.epoch_check import EpochCheck
 
 
 def headers(*batches: tuple[int, int]) -> np.ndarray:
