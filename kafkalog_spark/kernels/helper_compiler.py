@@ -1,4 +1,6 @@
-"""Compiler of functions that only kernels call. It leaves their optimisation to the kernels.
+"""Compiler of functions that only kernels call ("helpers").
+
+Helpers are not optimised or compiled on their own. Their LLVM IR is linked into each kernel and optimised there.
 
 By default, Numba optimises each function that a kernel calls separately, generates machine code and wrappers for calls
 from Python and C, and then optimises a copy of the function again in each caller. The first part is wasted, and took
@@ -35,6 +37,12 @@ class _HelperLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _HelperLowering(NativeLowering):  # type: ignore[misc]
+    """Lowers a helper to LLVM IR, and registers it so that kernels can call it, without generating machine code.
+
+    Numba expects a function object for each compiled function. That of a helper is a placeholder at address 0: kernels
+    link the helper's IR, so neither Python nor a kernel ever calls it. It keeps the environment and the library alive.
+    """
+
     _name = "helper_lowering"
 
     def run_pass(self, state: Any) -> bool:
@@ -43,31 +51,31 @@ class _HelperLowering(NativeLowering):  # type: ignore[misc]
         state.flags.no_compile = True
         super().run_pass(state)
         lowered = state.cr
-        no_code = _dynfunc.make_function(
+        placeholder_function = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), lowered.fndesc.qualname, "", 0, lowered.env, (state.library,)
         )
-        state.targetctx.insert_user_function(no_code, lowered.fndesc, [state.library])
-        state.cr = lowered._replace(cfunc=no_code)
+        state.targetctx.insert_user_function(placeholder_function, lowered.fndesc, [state.library])
+        state.cr = lowered._replace(cfunc=placeholder_function)
         return True
 
 
-_PASSES = {
+_HELPER_PASSES = {
     **dict.fromkeys((TranslateByteCode, FixupArgs, IRProcessing, GenericRewrites, ReconstructSSA)),
     **dict.fromkeys((NopythonTypeInference, PreLowerStripPhis, IRLegalization)),
     NativeLowering: _HelperLowering,
     NoPythonBackend: None,
 }
-"""Numba's passes that a helper needs, with the pass that replaces each; None keeps it. Passes for closures, array
-expressions, `with` and `raise` are left out, because helpers do not have these."""
+"""The passes of Numba's pipeline to run on helpers: None runs the pass as it is, a class replaces it. Passes for
+closures, array expressions, `with` and `raise` are left out, because helpers do not have these."""
 
 
 class HelperCompiler(CompilerBase):  # type: ignore[misc]
-    """Runs the passes of Numba's pipeline that are in _PASSES."""
+    """Runs the passes of Numba's pipeline that are in _HELPER_PASSES."""
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("helper")
         for numba_pass, description in DefaultPassBuilder.define_nopython_pipeline(self.state).passes:
-            if numba_pass in _PASSES:
-                passes.add_pass(_PASSES[numba_pass] or numba_pass, description)
+            if numba_pass in _HELPER_PASSES:
+                passes.add_pass(_HELPER_PASSES[numba_pass] or numba_pass, description)
         passes.finalize()
         return [passes]

@@ -35,7 +35,7 @@ class BucketCommitLog(CommitLog):
     """Far below RETENTION_SECONDS, so that a record that a slow writer would overwrite still exists."""
 
     def expect_put_if_absent(self) -> None:
-        self.directory.step("probe", COMMITS)
+        self.directory.before_change("probe", COMMITS)
         self.directory.store.expect_conditional_put(self.directory.path(COMMITS))
 
     def check_condition(self, last: LastCommit, last_record: CommitRecord) -> None:
@@ -68,5 +68,5 @@ class BucketCommitLog(CommitLog):
         if number == 0 or number % PRUNE_EVERY:
             return []
         now = self.directory.store.modified(self.directory.path(self.record_name(number)))
-        records = self.directory.below(COMMITS, lambda record: now - record.modified_s <= RETENTION_SECONDS)
+        records = self.directory.objects_under(COMMITS, lambda record: now - record.modified_s <= RETENTION_SECONDS)
         return [record.name for record in records]

@@ -1,4 +1,4 @@
-"""Objects of a log directory in a bucket."""
+"""A log directory in a bucket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ object exists."""
 
 @dataclass(frozen=True)
 class BucketDirectory(LogDirectory):
-    """Reads and changes of objects in a log directory in a bucket. An object is durable when its put returns.
+    """Lists, reads, writes and deletes objects of a log directory. An object is durable when its put returns.
 
     Attributes:
         root: Normalised URL.
-        parallel: Maximum number of simultaneous requests.
-        max_single_put_bytes: As MAX_SINGLE_PUT_BYTES; smaller in tests.
+        parallel: Maximum number of simultaneous requests of the writers and the committer.
+        max_single_put_bytes: As MAX_SINGLE_PUT_BYTES, for the publisher of segments; smaller in tests.
     """
 
     root: str
@@ -33,8 +33,9 @@ class BucketDirectory(LogDirectory):
     parallel: int = 8
     max_single_put_bytes: int = MAX_SINGLE_PUT_BYTES
 
-    entry = "an object"
-    lists_new_topics_whole = True  # the last partition is made first
+    entry_noun = "an object"
+    # The last partition is created first, so its number shows how many partitions the topic gets.
+    lists_new_topics_whole = True
     requirements = "writing needs to list, get, put and delete objects"
 
     @property
@@ -42,13 +43,13 @@ class BucketDirectory(LogDirectory):
         return self.store.options
 
     def list_directory(self, directory: str = "", after: str = "") -> Listing:
-        """Return the entries of a directory with names greater than `after`; none if it is missing. One LIST."""
+        """List a directory from the name after `after` on; empty if it does not exist. One LIST request per page."""
         try:
             return self.store.list(self.path(directory), after)
         except FileNotFoundError:
             return Listing.of({}, ())
 
-    def listing(self) -> list[str]:
+    def names_in_root(self) -> list[str]:
         return self.list_directory().names
 
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
@@ -58,29 +59,32 @@ class BucketDirectory(LogDirectory):
 
     def sizes(self, directory: str) -> dict[str, int]:
         """Return the sizes of the objects in a directory, by name."""
-        return {name: facts.size for name, facts in self.list_directory(directory).files.items()}
+        return {name: info.size for name, info in self.list_directory(directory).files.items()}
 
-    def below(self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+    def objects_under(
+        self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False
+    ) -> Sequence[AgedObject]:
         """Return the objects below a directory, before the first for which `stop_at` is true."""
-        return self.store.below(self.path(directory), stop_at)
+        return self.store.objects_under(self.path(directory), stop_at)
 
-    def read(self, name: str, most: int) -> bytes:
-        return self.store.read_all(self.path(name), most)
+    def read(self, name: str, max_bytes: int) -> bytes:
+        return self.store.read_all(self.path(name), max_bytes)
 
     def put_if_absent(self, name: str, data: Buffer) -> bool:
-        self.step("create", name)
+        self.before_change("create", name)
         return self.store.put_if_absent(self.path(name), data)
 
     def replace(self, name: str, data: Buffer, *, sync: bool = True) -> None:
-        self.step("put", name)
+        """Write or replace an object. It is durable on return, whatever `sync` is."""
+        self.before_change("put", name)
         self.store.put(self.path(name), data)
 
     def replace_empty(self, name: str, data: Buffer) -> bool:
         """Replace an empty object; False if the object is no longer empty."""
-        self.step("replace", name)
+        self.before_change("replace", name)
         return self.store.replace_empty(self.path(name), data)
 
-    def delete(self, names: Sequence[str]) -> None:
-        if names:
-            self.step("delete", names[0])
-            self.store.delete([self.path(name) for name in names])
+    def delete(self, paths: Sequence[str]) -> None:
+        if paths:
+            self.before_change("delete", paths[0])
+            self.store.delete([self.path(path) for path in paths])

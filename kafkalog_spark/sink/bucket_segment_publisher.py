@@ -112,7 +112,7 @@ class BucketSegmentPublisher(SegmentPublisher):
             yield from self._stamped(segment, stamper)
             self._put_indexes(segment, stamper.build_indexes())
 
-        self.directory.step("upload", name)
+        self.directory.before_change("upload", name)
         self.directory.store.upload(self.directory.path(name), pieces, segment.size)
 
     def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:

@@ -24,11 +24,11 @@ class BucketStagedJobs(StagedJobs):
     directory: BucketDirectory
 
     def staged(self, job: str) -> list[str]:
-        return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.below(f"{STAGED}/{job}")]
+        return [f"{STAGED}/{job}/{staged.name}" for staged in self.directory.objects_under(f"{STAGED}/{job}")]
 
     def sweep(self, job: str) -> None:
         """Remove the job's objects, and those of jobs whose newest object is older than RETENTION_SECONDS."""
-        staged = self.directory.below(STAGED)
+        staged = self.directory.objects_under(STAGED)
         now = max((item.modified_s for item in staged), default=0.0)
         newest: dict[str, float] = {}
         for item in staged:

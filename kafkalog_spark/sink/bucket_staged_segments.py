@@ -25,7 +25,7 @@ class BucketStagedSegments(StagedSegments):
         """Check that all pieces exist: a commit that names missing pieces could never be completed."""
         needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
         directory = f"{STAGED}/{record.job}"
-        listed = self.directory.below(directory) if needed else ()
+        listed = self.directory.objects_under(directory) if needed else ()
         missing = needed - {(f"{directory}/{staged.name}", staged.size) for staged in listed}
         if missing:
             raise JobEnded(

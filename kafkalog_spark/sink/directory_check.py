@@ -20,10 +20,10 @@ def check_log_directory(directory: LogDirectory) -> None:
         UnsupportedFormat, CorruptFile: If its meta.properties cannot be read.
     """
     try:
-        listing = directory.listing()
+        listing = directory.names_in_root()
     except NotADirectoryError:
         raise NotALogDirectory(
-            f"is {directory.entry}, expected a log directory",
+            f"is {directory.entry_noun}, expected a log directory",
             path=directory.root,
             hint="give the path of a directory, as in log.dirs",
         ) from None

@@ -35,7 +35,7 @@ class LocalCommitLog(CommitLog):
         raise error from None
 
     def _files(self, after: str = "") -> Sequence[str]:
-        names = self.directory.listing()
+        names = self.directory.names_in_root()
         files = (name.removeprefix(self.prefix) for name in names if name.startswith(self.prefix))
         return sorted(name for name in files if name > after)
 

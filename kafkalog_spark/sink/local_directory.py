@@ -29,7 +29,7 @@ class LocalDirectory(LogDirectory):
     log_dir: Path
 
     store = LOCAL
-    entry = "a file"
+    entry_noun = "a file"
     parallel = 1  # files are only moved
     lists_new_topics_whole = False
     requirements = "the driver and every executor need the directory, writable, under the same path"
@@ -38,7 +38,7 @@ class LocalDirectory(LogDirectory):
     def root(self) -> str:  # type: ignore[override]
         return str(self.log_dir)
 
-    def listing(self) -> list[str]:
+    def names_in_root(self) -> list[str]:
         try:
             return os.listdir(self.log_dir)
         except FileNotFoundError:
@@ -53,8 +53,8 @@ class LocalDirectory(LogDirectory):
             for parsed, _ in partition_dirs(self.log_dir):
                 yield parsed
 
-    def read(self, name: str, most: int) -> bytes:
-        return regular_file.read_whole(self.log_dir / name, most)
+    def read(self, name: str, max_bytes: int) -> bytes:
+        return regular_file.read_whole(self.log_dir / name, max_bytes)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Write a file unless it exists, atomically by a hard link.
@@ -65,7 +65,7 @@ class LocalDirectory(LogDirectory):
             False if the file exists.
         """
         path, temporary = self.log_dir / name, self.log_dir / _TEMPORARY
-        self.step("create", path)
+        self.before_change("create", path)
         temporary.unlink(missing_ok=True)  # may be left by a killed writer, as a second name of a published file
         try:
             with descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
@@ -88,20 +88,20 @@ class LocalDirectory(LogDirectory):
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         path = self.log_dir / name
-        self.step("write", path)
+        self.before_change("write", path)
         atomic_file.replace_file(path, data, sync=sync)
 
-    def delete(self, names: Sequence[str]) -> None:
-        for name in names:
-            self.step("unlink", self.log_dir / name)
-            (self.log_dir / name).unlink(missing_ok=True)
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.before_change("unlink", self.log_dir / path)
+            (self.log_dir / path).unlink(missing_ok=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        self.step("rename", new)
+        self.before_change("rename", new)
         os.rename(old, new)
 
     def fsync_directory(self, path: Path) -> None:
-        self.step("fsync", path)
+        self.before_change("fsync", path)
         fsync.fsync_directory(path)
 
     def flush(self, paths: Iterable[Path]) -> None:
@@ -114,7 +114,7 @@ class LocalDirectory(LogDirectory):
             running: list[Future[None]] = []
             for path in paths:
                 if not running:
-                    self.step("flush", path)
+                    self.before_change("flush", path)
                 running.append(threads.submit(fsync.fsync_file, path))
             for flushed in running:
                 flushed.result()

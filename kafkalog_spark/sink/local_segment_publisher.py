@@ -48,13 +48,13 @@ class LocalSegmentPublisher(SegmentPublisher):
         topic_id = next((present_id for present_id in present_ids if present_id is not None), topic.id)
         data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
-            self.directory.step("mkdir", directory)
+            self.directory.before_change("mkdir", directory)
             directory.mkdir(fsync.DIRECTORY_MODE, exist_ok=True)
             if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
                 self.directory.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
                 log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
-                self.directory.step("empty segment", log)
+                self.directory.before_change("empty segment", log)
                 for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # existing files stay
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                     os.close(os.open(log.with_suffix(suffix), flags, regular_file.FILE_MODE))
@@ -93,7 +93,7 @@ class LocalSegmentPublisher(SegmentPublisher):
                     stem = names.segment_name(segments[-1].next_offset)
                     path = self.directory.log_dir / segments[0].directory / (stem + names.PRODUCER_SNAPSHOT_SUFFIX)
                     aside = path.with_name(path.name + atomic_file.TEMPORARY_SUFFIX)
-                    self.directory.step("write", path)
+                    self.directory.before_change("write", path)
                     with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
                         write_all(fd, data)
                     snapshots.append(path)

@@ -38,16 +38,16 @@ class LocalStagedJobs(StagedJobs):
             write_all(file, content)
 
     def staged(self, job: str) -> list[str]:
-        return files_of_jobs(self.directory.listing()).get(job, [])
+        return files_of_jobs(self.directory.names_in_root()).get(job, [])
 
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
         if stream is None:
             return [job]
-        others = files_of_jobs(self.directory.listing()).keys() - {job}
+        others = files_of_jobs(self.directory.names_in_root()).keys() - {job}
         return [job, *(other for other in others if read_job(self.directory.log_dir, other).stream == stream)]
 
     def dead_jobs(self) -> list[str]:
-        now, files_by_job = self.now_s(), files_of_jobs(self.directory.listing())
+        now, files_by_job = self.now_s(), files_of_jobs(self.directory.names_in_root())
         return [job for job, files in files_by_job.items() if has_driver_ended(self.directory.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:

@@ -40,11 +40,11 @@ class LocalStagedSegments(StagedSegments):
             for segment in segments:
                 log = staged_log(self.directory.log_dir, segment)
                 if join and len(segment.pieces) > 1:
-                    self.directory.step("join", log)
+                    self.directory.before_change("join", log)
                     with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
                             write_all(out, regular_file.read_whole(self.directory.log_dir / piece.name))
-                self.directory.step("restamp", log)
+                self.directory.before_change("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
                     raise errors.KafkalogError(

@@ -20,13 +20,13 @@ class LogDirectory(ABC):
     root: str
     store: Store
     storage: StorageOptions | None = None
-    entry: str  # word for an entry that is not a directory, for messages: "a file"
+    entry_noun: str  # an entry that is not a directory, for messages: "a file"
     requirements: str  # requirements of a writer, for hints
     parallel: int  # maximum number of simultaneous steps
     lists_new_topics_whole: bool
     """True if a listing shows all partitions of a topic while another writer creates it."""
 
-    def step(self, what: str, name: Any) -> None:  # noqa: B027
+    def before_change(self, what: str, name: Any) -> None:  # noqa: B027
         """Hook for tests, which inject failures. Called before each change.
 
         Args:
@@ -73,12 +73,12 @@ class LogDirectory(ABC):
         """Return the partition directories of every kind (DirKind); none if the log directory is missing."""
 
     @abstractmethod
-    def listing(self) -> list[str]:
+    def names_in_root(self) -> list[str]:
         """Return the names directly in the log directory; none if it is missing."""
 
     @abstractmethod
-    def read(self, name: str, most: int) -> bytes:
-        """Return the content of a file of at most `most` bytes. Raises FileNotFoundError, CorruptFile."""
+    def read(self, name: str, max_bytes: int) -> bytes:
+        """Return the content of a file of at most `max_bytes` bytes. Raises FileNotFoundError, CorruptFile."""
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -89,5 +89,5 @@ class LogDirectory(ABC):
         """Write or replace a small file, durable on return if `sync`."""
 
     @abstractmethod
-    def delete(self, names: Sequence[str]) -> None:
+    def delete(self, paths: Sequence[str]) -> None:
         """Remove files. Missing ones are ignored."""

@@ -1,4 +1,4 @@
-"""Opening of a partition's log for a read, and its bounds: the offsets between which the read can lie.
+"""Opens a partition's log for a read and finds its bounds, the offsets that the read must stay between.
 
 The driver opens the logs to resolve the bounds of the options, and a task opens the log of each split again.
 """
@@ -39,8 +39,8 @@ def open_log(
     Args:
         location: Location of the partition.
         options: Options of the read.
-        fixed_end: End of the range; None if it is late-bound. If it is before the last segment, the end of the log is
-            not searched for.
+        fixed_end: End of the range if it is already known, None if it is late-bound. If the last segment begins after
+            it, the end of the log does not matter and is not searched for.
         known_end: An earlier end of the log, at which the search for the end begins.
         checkpoints: Checkpoints that were read before.
 
@@ -56,13 +56,14 @@ def open_log(
 
             end = last_stable_offset(log)
         else:
-            end = log.log_end_offset  # also for a fixed end: an offset that was below the LSO remains below it
+            # Also for a fixed end with read_committed: it was at most the LSO, which never falls, when it was resolved.
+            end = log.log_end_offset
         bounds = bounds_of(log, log.log_start_offset, end)
-        log.check_not_deleted()
-    except NotALogDirectory as gone:
+        log.check_not_deleted()  # after the bounds, because the files may be removed while these are found
+    except NotALogDirectory as error:
         if options.fail_on_data_loss or location.exists():
             raise
-        _log.warning("%s", gone)
+        _log.warning("%s", error)
         return None
     return OpenedLog(log, bounds)
 

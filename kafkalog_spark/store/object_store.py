@@ -208,7 +208,9 @@ class ObjectStore:
         page = self.client.request(directory, lambda library: next(library.list(key, chunk_size=1), None), list=1)
         return bool(page) or not key
 
-    def below(self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+    def objects_under(
+        self, directory: str, stop_at: Callable[[AgedObject], bool] = lambda _: False
+    ) -> Sequence[AgedObject]:
         """Return the objects below a directory, at all levels, sorted by name, before the first that is `stop_at`.
 
         The result is empty if the directory is missing. Makes a request for every 1,000 objects.

@@ -324,4 +324,4 @@ def test_commit_steps_have_the_documented_order(s3: S3Server, tmp_path: Path) ->
     assert new == ["new-1/00000000000000000000.log"]
     own = [name.rpartition("/")[2] for _, name in named if name.startswith("old-1/0")]
     assert own == sorted(own, key=lambda name: (name[:20], [".index", ".timeindex", ".log"].index(name[20:])))
-    assert StepBucket.step is not BucketDirectory.step
+    assert StepBucket.before_change is not BucketDirectory.before_change

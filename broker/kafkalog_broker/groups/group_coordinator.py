@@ -39,11 +39,8 @@ from kafkalog_broker.groups.share.share_group_heartbeat import ShareHeartbeatReq
 from kafkalog_broker.groups.share.share_group_members import remove_group
 from kafkalog_broker.groups.share.shared_topics import SharedTopics
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
-from kafkalog_broker.groups.streams.streams_group_heartbeat import (
-    StreamsHeartbeatRequest,
-    StreamsHeartbeatResponse,
-    streams_group_heartbeat,
-)
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatResponse, streams_group_heartbeat
+from kafkalog_broker.groups.streams.streams_heartbeat_request import StreamsHeartbeatRequest
 
 _log = logging.getLogger(__name__)
 

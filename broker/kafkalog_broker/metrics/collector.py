@@ -97,7 +97,7 @@ class Collector:
 
     async def _add_requests(self, samples: Samples, time_slice: TimeSlice) -> None:
         async for name, counts in time_slice.spread(self._requests.by_api.items()):
-            samples.add_histogram("kafkalog_request_seconds", counts.buckets, counts.seconds, name)
+            samples.add_histogram("kafkalog_request_seconds", counts.buckets, counts.latency_sum_s, name)
             samples.add("kafkalog_request_bytes_total", counts.request_bytes, name)
             samples.add("kafkalog_response_bytes_total", counts.response_bytes, name)
             samples.add("kafkalog_requests_closed_total", counts.closed, name)

@@ -9,7 +9,7 @@ from types import CoroutineType
 from typing import Any
 
 from kafkalog_broker.metrics.metric_table import BUCKETS_S
-from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaitable, ResponsePieces
 from kafkalog_broker.protocol.api_messages import api_name
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
@@ -22,21 +22,21 @@ class ApiCounts:
 
     Attributes:
         buckets: Number of responses by latency bucket of BUCKETS_S, not cumulative.
-        seconds: Sum of the latencies.
+        latency_sum_s: Sum of the latencies.
         request_bytes, response_bytes: Sums of the sizes.
         closed: Requests whose connection was closed instead of a response.
     """
 
-    __slots__ = ("buckets", "closed", "request_bytes", "response_bytes", "seconds")
+    __slots__ = ("buckets", "closed", "latency_sum_s", "request_bytes", "response_bytes")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BUCKETS_S) + 1)
-        self.seconds = 0.0
+        self.latency_sum_s = 0.0
         self.request_bytes = self.response_bytes = self.closed = 0
 
     def count_response(self, seconds: float, pieces: ResponsePieces) -> None:
-        """Count a response of these pieces; None if there is no response (Produce with acks=0)."""
-        self.seconds += seconds
+        """Count a response. `pieces` is None if none is sent (Produce with acks=0)."""
+        self.latency_sum_s += seconds
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
         if pieces is not None:
             self.response_bytes += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
@@ -47,7 +47,8 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self.known: list[ApiCounts | None] = [None] * _MAX_KEYS
-        """Counters of the APIs that were requested, by API key: the second byte of a frame, whose first byte is 0."""
+        """Counters by API key; None until its first request. A frame begins with the key in two bytes, of which the
+        first is 0."""
         self._unknown = ApiCounts()
 
     def of(self, frame: Frame) -> ApiCounts:
@@ -74,37 +75,38 @@ def counting_dispatch(serve: Dispatch, counts: RequestCounts) -> Dispatch:
     bounds = BUCKETS_S
     first_bound = BUCKETS_S[0]
 
-    def serve_and_count(frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
+    def serve_and_count(frame: Frame, connection: ConnectionInfo) -> MaybeAwaitable:
         began = perf_counter()
         try:
-            served = serve(frame, connection)
+            result = serve(frame, connection)
         except ConnectionClosed:
             api = counts_of(frame)
             api.request_bytes += len(frame)
             api.closed += 1
             raise
-        if type(served) is not list:  # a list is a response that is ready
+        if type(result) is not list:  # a list is a response that is ready
             api = counts_of(frame)
             api.request_bytes += len(frame)
-            if isinstance(served, CoroutineType):
-                return wait_and_count(api, began, served)
-            api.count_response(perf_counter() - began, served)  # type: ignore[arg-type]
-            return served
-        # `count_response` inlined, because every small request comes here. It has a header, so at least two bytes.
+            if isinstance(result, CoroutineType):
+                return wait_and_count(api, began, result)
+            api.count_response(perf_counter() - began, result)  # type: ignore[arg-type]
+            return result
+        # `count_response` inlined, because every small request comes here. A frame that was served has a header, so
+        # frame[1] exists.
         seconds = perf_counter() - began
         known_api = None if frame[0] else known[frame[1]]
         api = counts_of(frame) if known_api is None else known_api
         api.request_bytes += len(frame)
-        api.seconds += seconds
+        api.latency_sum_s += seconds
         api.buckets[0 if seconds <= first_bound else bisect_left(bounds, seconds)] += 1
-        api.response_bytes += len(served[0]) if len(served) == 1 else sum(map(len, served))
-        return served
+        api.response_bytes += len(result[0]) if len(result) == 1 else sum(map(len, result))
+        return result
 
     async def wait_and_count(
-        api: ApiCounts, began: float, served: Coroutine[Any, Any, ResponsePieces]
+        api: ApiCounts, began: float, result: Coroutine[Any, Any, ResponsePieces]
     ) -> ResponsePieces:
         try:
-            pieces = await served
+            pieces = await result
         except ConnectionClosed:
             api.closed += 1
             raise

@@ -214,7 +214,7 @@ class Mirror:
         if not self._cluster_is_known:
             check_source(
                 self._options.directory, cluster.cluster_id, is_empty=not self._local_topics(),
-                serves=self._options.own_internal_topics, internal=self._options.internal,
+                serves=self._options.keeps_own_internal_topics, internal=self._options.internal,
             )  # fmt: skip
             self._cluster_is_known = True
             self._cluster_id = cluster.cluster_id
@@ -222,7 +222,7 @@ class Mirror:
             raise SourceUnreachable(f"cluster {cluster.cluster_id} responds, expected {self._cluster_id}")
 
     def _select_topics(self, cluster: SourceCluster) -> dict[str, SourceTopic]:
-        internal = self._options.internal and not self._options.own_internal_topics
+        internal = self._options.internal and not self._options.keeps_own_internal_topics
         return {
             name: topic
             for name, topic in cluster.topics.items()
@@ -278,7 +278,7 @@ class Mirror:
 
     def _local_topics(self) -> dict[str, Topic]:
         """Return the topics of the directory that belong to the mirror."""
-        if not self._options.own_internal_topics:
+        if not self._options.keeps_own_internal_topics:
             return dict(self._topics.topics)
         return {name: topic for name, topic in self._topics.topics.items() if not is_internal(name)}
 

@@ -22,13 +22,17 @@ class MirrorOptions:
 
     Attributes:
         bootstrap: Nodes of the source from which the first metadata is requested.
+        directory: Log directory of the mirror.
         topics: Pattern for whole topic names.
         internal: Mirror internal topics too.
         once: Stop at the high watermarks that the source has at the start.
+        max_bytes_per_second: Limit of the bytes received; None for no limit.
+        settings: Settings of the connections to the source.
         refresh_s: Interval of metadata requests.
-        give_up_ms: With `once`, time without a received record after which an incomplete mirror fails.
+        give_up_ms: With `once`: fail if no record arrives for this long before the mirror is complete.
         max_versions: Highest version to use by API key, for tests.
-        own_internal_topics: The directory has internal topics of the broker that serves the mirror.
+        keeps_own_internal_topics: The internal topics in the directory belong to the broker that serves the mirror, so
+            those of the source are not mirrored.
     """
 
     bootstrap: list[Address]
@@ -41,7 +45,7 @@ class MirrorOptions:
     refresh_s: float = 10.0
     give_up_ms: int = _GIVE_UP_MS
     max_versions: Mapping[int, int] = field(default_factory=dict)
-    own_internal_topics: bool = False
+    keeps_own_internal_topics: bool = False
 
 
 def command_options(arguments: argparse.Namespace) -> MirrorOptions:
@@ -72,7 +76,7 @@ def serving_options(
         topics=_parse_topics("--mirror-topics", topics),
         max_bytes_per_second=max_bytes_per_second,
         settings=_client_settings(properties),
-        own_internal_topics=True,
+        keeps_own_internal_topics=True,
     )
 
 
@@ -87,7 +91,7 @@ def _parse_topics(option: str, text: str) -> re.Pattern[str]:
 def _client_settings(properties: Iterable[str]) -> ClientSettings:
     """Parse the properties of -X NAME=VALUE; values env:NAME are read from the environment. Raises OptionError."""
     settings = client_settings(map(_from_environment, properties))
-    settings.tls_context()
+    settings.tls_context()  # raises OptionError for certificates that cannot be read
     return settings
 
 

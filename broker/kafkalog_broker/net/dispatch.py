@@ -58,10 +58,10 @@ Piece = bytes | bytearray | memoryview | FileSlice
 ResponsePieces = Sequence[Piece] | None
 """An encoded response; None for a request without response (acks=0)."""
 
-MaybeAwaited = ResponsePieces | Coroutine[Any, Any, ResponsePieces]
+MaybeAwaitable = ResponsePieces | Coroutine[Any, Any, ResponsePieces]
 """A response, or a coroutine of one if something has to be awaited."""
 
-Dispatch = Callable[[Frame, ConnectionInfo], MaybeAwaited]
+Dispatch = Callable[[Frame, ConnectionInfo], MaybeAwaitable]
 """Handles a frame. If nothing has to be awaited, the response to a small request is returned without a coroutine, which
 is faster. Raises ConnectionClosed, when called or when awaited, to end the connection."""
 
@@ -101,7 +101,7 @@ def dispatcher(
     large_requests = asyncio.Semaphore(MAX_LARGE_REQUESTS)
     idle_trim = IdleTrim(lambda trim: asyncio.get_running_loop().run_in_executor(None, trim))
 
-    def serve(frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
+    def serve(frame: Frame, connection: ConnectionInfo) -> MaybeAwaitable:
         request: Request | None
         if type(frame) is bytes and len(frame) <= SMALL_BYTES and is_loaded(frame):
             request = _decoded(frame, connection)
@@ -149,7 +149,7 @@ def dispatcher(
     return serve
 
 
-async def response_of(served: MaybeAwaited) -> ResponsePieces:
+async def response_of(served: MaybeAwaitable) -> ResponsePieces:
     """Return the response of a Dispatch, awaiting it if it is a coroutine."""
     return await served if isinstance(served, CoroutineType) else served  # type: ignore[return-value]
 

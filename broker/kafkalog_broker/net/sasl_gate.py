@@ -15,7 +15,7 @@ from enum import Enum
 from time import monotonic
 
 from kafkalog_broker.config.sasl_settings import SaslSettings
-from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaited, ResponsePieces, response_of
+from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch, Frame, MaybeAwaitable, ResponsePieces, response_of
 from kafkalog_broker.protocol.api_messages import API_VERSIONS, api_name
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.connection_info import ConnectionInfo
@@ -90,7 +90,7 @@ class SaslGate:
         """Largest request before the peer has authenticated."""
         return self._current_settings().max_receive_bytes
 
-    def __call__(self, frame: Frame, connection: ConnectionInfo) -> MaybeAwaited:
+    def __call__(self, frame: Frame, connection: ConnectionInfo) -> MaybeAwaitable:
         if self._state is GateState.OPEN:
             return self._serve(frame, connection)
         return self._handle(frame, connection)

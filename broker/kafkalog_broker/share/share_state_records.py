@@ -24,7 +24,7 @@ _SNAPSHOT_VALUE, _UPDATE_VALUE = message("ShareSnapshotValue"), message("ShareUp
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """The whole state of a share partition; None is a tombstone."""
+    """The whole state of a share partition; `state` is None in a tombstone."""
 
     key: SharePartitionKey
     state: ShareState | None

@@ -150,7 +150,7 @@ def check_checkpoints(
     was_closed_cleanly: bool,
 ) -> None:
     """Compare a partition's offsets in the checkpoints of its log directory with the result of its check."""
-    if result.is_deleted or result.is_damaged:
+    if result.is_deleted or result.is_incomplete:
         return
     end = result.log_end_offset
     for name, offsets in state.checkpoints.items():

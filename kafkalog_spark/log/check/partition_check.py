@@ -34,7 +34,8 @@ class PartitionResult:
 
     Attributes:
         records: Number of records by the batch headers.
-        is_damaged: A batch or a segment cannot be read, so faults that depend on it are not reported.
+        is_incomplete: A batch or a segment was not read, because it is damaged or was removed meanwhile. Faults that
+            depend on it are not reported.
         has_torn_tail: The last segment ends in an incomplete write, which the next start of a broker truncates.
         is_deleted: The partition was deleted during the check.
     """
@@ -44,14 +45,14 @@ class PartitionResult:
     segments: int = 0
     batches: int = 0
     records: int = 0
-    is_damaged: bool = False
+    is_incomplete: bool = False
     has_torn_tail: bool = False
     is_deleted: bool = False
 
     def add(self, segment: SegmentResult) -> None:
         self.batches += segment.batches
         self.records += segment.records
-        self.is_damaged |= segment.is_damaged
+        self.is_incomplete |= segment.is_damaged
         self.has_torn_tail |= segment.has_torn_tail
         self.log_end_offset = max(self.log_end_offset, segment.next_offset)
 
@@ -61,7 +62,7 @@ class PartitionCheck:
     """Check of one partition.
 
     Attributes:
-        log: The log, opened with the offsets in the checkpoints.
+        log: The log, opened with the checkpoints, so that log start offset and recovery point are known.
         findings: Gets the faults.
         was_closed_cleanly: The broker was stopped cleanly; see SegmentCheck.
         on_bytes: Called with the number of bytes that were checked since the last call.
@@ -92,17 +93,18 @@ class PartitionCheck:
         self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_order())
         first_offset = log.segments[0].base_offset if log.segments else 0
         snapshots = self._read_snapshots()
-        # The open transactions before the first batch are unknown (None) unless a snapshot has that offset.
-        open_before: dict[int, int] | None = {} if first_offset == 0 else None
+        # Which transactions are open before the first batch: none at offset 0, those of the snapshot with that offset,
+        # otherwise unknown (None).
+        open_at_start: dict[int, int] | None = {} if first_offset == 0 else None
         for snapshot in snapshots:
-            if open_before is None and snapshot.offset == first_offset:
-                open_before = open_transactions(snapshot.entries)
-        self._transactions = TransactionCheck(open_before)
+            if open_at_start is None and snapshot.offset == first_offset:
+                open_at_start = open_transactions(snapshot.entries)
+        self._transactions = TransactionCheck(open_at_start)
         producers = ProducerCheck(first_offset, has_sequences=log.topic != OFFSETS_TOPIC)
         self._producers = SnapshotCheck(producers, snapshots, self.findings)
         self._check_segments()
         if not result.is_deleted:
-            self._check_ends()
+            self._check_past_end()
         return result
 
     def _read_snapshots(self) -> list[ProducerSnapshot]:
@@ -121,35 +123,44 @@ class PartitionCheck:
     def _check_segments(self) -> None:
         """Check the segments in order, each with the state of the previous one's batches."""
         log, result = self.log, self._result
-        batches = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
+        batch_check = BatchCheck(0, None, log.segments[0].base_offset - 1 if log.segments else -1)
         for segment_files in list(log.segments):
-            # A refresh below lists the directory again: the segment may have another index then, or be gone.
-            index = log.segment_index(segment_files.base_offset)
-            is_listed = index < len(log.segments) and log.segments[index].base_offset == segment_files.base_offset
-            segment_result = None
-            if is_listed:
+            base_offset, segment_result = segment_files.base_offset, None
+            # A refresh lists the directory again: the segment may have another index then, or be gone.
+            index = log.segment_index(base_offset)
+            if index < len(log.segments) and log.segments[index].base_offset == base_offset:
                 next_base_offset = log.next_base_offset(index)
-                batches = replace(batches, base_offset=segment_files.base_offset, next_base_offset=next_base_offset)
+                batch_check = replace(batch_check, base_offset=base_offset, next_base_offset=next_base_offset)
                 try:
-                    segment_result = self._check_segment(index, batches)
+                    segment_result = self._check_segment(index, batch_check)
                 except FileNotFoundError:
-                    log.refresh()
-                    if log.is_deleted:
+                    if not self._refresh_without(segment_files.log):
                         result.is_deleted = True
                         return
-                    if segment_files.log in log.names:
-                        fault = Fault("listed in its directory, but does not exist when it is opened")
-                        self.findings.add(Severity.ERROR, self._path(segment_files.log), fault)
-                except KafkalogError as error:  # I/O error
+                except KafkalogError as error:  # an I/O error ends the check of the partition
                     self.findings.add_unreadable(error, self._path(segment_files.log))
-                    result.is_damaged = True
+                    result.is_incomplete = True
                     return
             if segment_result is None:
-                # Retention or the cleaner removed the segment. The following segments are still checked, but no longer
-                # compared with the earlier ones.
-                result.is_damaged = batches.has_gaps = True
-                segment_result = SegmentResult(segment_files.base_offset)
+                # The segment was removed by retention or the cleaner, or does not exist, as `_refresh_without` has
+                # reported. The following segments are still checked, but no longer compared with the earlier ones.
+                result.is_incomplete = batch_check.has_gaps = True
+                segment_result = SegmentResult(base_offset)
             result.add(segment_result)
+
+    def _refresh_without(self, segment_name: str) -> bool:
+        """List the partition again, because a segment does not exist. Report it if it is still listed.
+
+        Returns:
+            False if the partition was deleted.
+        """
+        self.log.refresh()
+        if self.log.is_deleted:
+            return False
+        if segment_name in self.log.names:
+            fault = Fault("listed in its directory, but does not exist when it is opened")
+            self.findings.add(Severity.ERROR, self._path(segment_name), fault)
+        return True
 
     def _check_segment(self, index: int, batches: BatchCheck) -> SegmentResult:
         with self.log.open_segment(index) as file:
@@ -166,26 +177,29 @@ class PartitionCheck:
             ).run()
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """Yield the faults that depend on more than one segment: those of producers and leader epochs."""
+        """Check what continues across segments. Yield the faults of producers, which the caller adds for the segment.
+
+        Faults of leader epochs are added here, for the checkpoint.
+        """
         yield from self._producers.check_batches(window.table, has_gaps=batches.has_gaps)
         if self._epochs.entries:
             self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.check_batches(window.table))
 
-    def _check_ends(self) -> None:
-        """Report files with offsets past the log end offset, unless damage leaves the log end offset unknown."""
-        if self._result.is_damaged:
+    def _check_past_end(self) -> None:
+        """Report files with offsets past the log end offset, unless a segment that was not read leaves it unknown."""
+        if self._result.is_incomplete:
             return
         end = self._result.log_end_offset
         for snapshot in self._producers.finish(end):
             self._add_past_end(snapshot.path, "the offset of a producer snapshot", snapshot.offset, end)
         for entry in self._epochs.entries:
             if entry.start_offset > end:
-                value_name = f"the start offset of leader epoch {entry.epoch}"
-                self._add_past_end(self._path(LEADER_EPOCH_CHECKPOINT), value_name, entry.start_offset, end)
+                what_has_offset = f"the start offset of leader epoch {entry.epoch}"
+                self._add_past_end(self._path(LEADER_EPOCH_CHECKPOINT), what_has_offset, entry.start_offset, end)
 
-    def _add_past_end(self, path: str, value_name: str, offset: int, end: int) -> None:
+    def _add_past_end(self, path: str, what_has_offset: str, offset: int, end: int) -> None:
         severity = Severity.NOTE if self._result.has_torn_tail else Severity.ERROR
-        fault = Fault(value_name, offset=offset, expected=f"{end}, the log end offset, at most", got=str(offset))
+        fault = Fault(what_has_offset, offset=offset, expected=f"at most {end}, the log end offset", got=str(offset))
         self.findings.add(severity, path, fault)
 
     def _path(self, name: str) -> str:

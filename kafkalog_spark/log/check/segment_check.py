@@ -28,7 +28,8 @@ class SegmentResult:
     Attributes:
         next_offset: Offset after the last good batch.
         position: Byte after the last good batch.
-        is_damaged, has_torn_tail: See PartitionResult.
+        is_damaged: A batch cannot be read, so faults that depend on it are not reported.
+        has_torn_tail: See PartitionResult.
     """
 
     next_offset: int

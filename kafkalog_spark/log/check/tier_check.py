@@ -70,7 +70,7 @@ class TierCheck:
             result = check.run()
             self.result.segments += 1
             if result is None:
-                self.result.is_damaged = True
+                self.result.is_incomplete = True
             else:
                 self.result.add(result)
             previous = checks[segment.name] = check

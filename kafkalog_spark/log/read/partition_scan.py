@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError
+from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_filters import batch_filters
 from kafkalog_spark.log.read.batch_search import find_next_batch
+from kafkalog_spark.log.read.deleted_records import OnLoss, report_loss
 from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import PositionHint, ScanStart, locate, locate_timestamp
 from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment
-
-OnLoss = Callable[[KafkalogError], None]
 
 
 def scan_partition(
@@ -40,9 +39,10 @@ def scan_partition(
         end: End of the range: at most the log end offset, with read_committed at most the last stable offset.
         request: Columns and conditions.
         statistics: Counters to add to.
-        position_hint: Position that the batch with `start` had when the read was planned.
-        on_loss: Called with the error for records that were deleted since the read was planned (retention, truncation);
-            the scan resumes after them. If it is None, the error is raised.
+        position_hint: Position of the batch that contains `start`, as found when the read was planned. It may be
+            outdated.
+        on_loss: Called with the error for records that were deleted since the read was planned; the scan resumes after
+            them. If it is None, the error is raised.
         buffers: Buffers of a finished scan, to be used again.
 
     Raises:
@@ -57,10 +57,10 @@ def scan_partition(
     statistics = statistics if statistics is not None else ScanStatistics()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     yield from _PartitionScan(log, end, request, statistics, scanner, on_loss, start).run(position_hint)
-    rows = scanner.rows
-    if rows.rows_filled:
-        statistics.rows += rows.rows_filled
-        yield rows.take()
+    builder = scanner.rows
+    if builder.rows_filled:
+        statistics.rows += builder.rows_filled
+        yield builder.take()
 
 
 def scanner_for(
@@ -71,32 +71,13 @@ def scanner_for(
     return SegmentScanner(log.topic, log.partition, request, buffers, filters)
 
 
-def report_loss(log: PartitionLog, start: int, end: int, on_loss: OnLoss | None) -> None:
-    """Call `on_loss` with the error that records of [start, end) are gone; raise the error if `on_loss` is None."""
-    error = DataLoss(
-        f"records in [{start}, {end}) are gone: they were deleted (retention, DeleteRecords) or the log was truncated "
-        "while it was read",
-        topic_partition=log.name,
-        path=log.directory,
-        offset=start,
-    )
-    if on_loss is None:
-        raise error
-    on_loss(error)
-
-
-def ignore_loss(gone: KafkalogError) -> None:
-    """Ignore deleted records: an `on_loss` for scans that only search or count records."""
-
-
 @dataclass(slots=True)
 class _PartitionScan:
     """Progress of a scan through the segments of a log.
 
     Attributes:
         offset: Offset from which the scan resumes. All wanted records below it were read.
-        fruitless_reads: Number of consecutive times that the log had changed and reading it again did not raise
-            `offset`. At most MAX_LISTINGS, so that the scan ends.
+        fruitless_reads: Consecutive rereads without progress. More than MAX_LISTINGS end the scan with an error.
     """
 
     log: PartitionLog
@@ -109,7 +90,10 @@ class _PartitionScan:
     fruitless_reads: int = 0
 
     def run(self, position_hint: PositionHint | None) -> Iterator[pa.RecordBatch]:
-        """Yield the full Arrow batches of [offset, end). `position_hint` is for the first segment."""
+        """Yield the full Arrow batches of [offset, end). `position_hint` is for the first segment.
+
+        `offset` moves only here and in `_skip_deleted`; within a segment, `ScanState.next_offset` is ahead of it.
+        """
         while self.offset < self.end:
             file = self.log.open_segment_at(self.offset)
             if file is None:
@@ -120,13 +104,13 @@ class _PartitionScan:
                     self._skip_deleted(min(file.base_offset, self.end))
                     if self.offset >= self.end:
                         return
-                state = ScanState(0, self.offset)
-                must_rescan = yield from self._read_segment(file, state, position_hint)
+                state = ScanState(position=0, next_offset=self.offset)
+                segment_changed = yield from self._read_segment(file, state, position_hint)
             position_hint = None
             if state.is_done:
                 return
             self.offset = max(self.offset, state.next_offset)
-            if must_rescan:
+            if segment_changed:
                 continue
             if file.next_base_offset is not None:
                 self.fruitless_reads = 0
@@ -144,21 +128,21 @@ class _PartitionScan:
         """Read a segment from `offset` on, and set `state` to the progress.
 
         Returns:
-            True if the segment was changed or replaced meanwhile. The log is refreshed then, and the scan has to
-            continue at `state.next_offset`, wherever that offset is now.
+            True if the segment was changed or replaced during the read. The log has been listed again; the caller looks
+            up the segment of `state.next_offset` anew.
         """
         self.scanner.rows.set_offset_range(self.offset, self.end)
         self.statistics.segments += 1
         try:
             state.position, state.next_offset = _scan_start(file, self.offset, self.request, hint)
-            if state.next_offset >= self.end:  # by the time index, all wanted records are at or after `end`
+            if state.next_offset >= self.end:  # by the time index, no record below `end` is new enough
                 state.is_done = True
                 return False
             file.expect(state.position, self.end)
             return (yield from self._scan_despite_damage(file, state))
-        except FileNotFoundError as gone:
-            self._count_read(state)
-            self.log.refresh_after_replacement(file, gone, self.fruitless_reads)
+        except FileNotFoundError as error:
+            self._note_interrupted_read(state)
+            self.log.refresh_after_replacement(file, error, self.fruitless_reads)
             return True
         finally:
             self.statistics.bytes_read += file.bytes_read
@@ -173,7 +157,7 @@ class _PartitionScan:
             error = yield from scan_segment(self.scanner, file, state, self.statistics)
             if error is None:
                 return False
-            self._count_read(state)
+            self._note_interrupted_read(state)
             may_have_changed = state.stopped_by is not None and self.fruitless_reads < MAX_LISTINGS
             if may_have_changed and self.log.refresh_and_compare(file):
                 return True
@@ -183,8 +167,8 @@ class _PartitionScan:
             if not _skip_damage(file, state, error):
                 return False
 
-    def _count_read(self, state: ScanState) -> None:
-        """Count a read that was stopped by a change or by damage, unless it made progress."""
+    def _note_interrupted_read(self, state: ScanState) -> None:
+        """Count a read that a change or damage has stopped, unless it made progress."""
         self.fruitless_reads = self.fruitless_reads + 1 if state.next_offset <= self.offset else 0
 
     def _refresh_at_end_of_listing(self) -> None:
@@ -197,8 +181,10 @@ class _PartitionScan:
         self.fruitless_reads += 1
         if self.fruitless_reads > MAX_LISTINGS:
             raise CorruptBatch(
-                f"the log end offset is {log.log_end_offset}, but its last segment ends at {self.offset}",
+                f"the log kept changing: after {MAX_LISTINGS} listings its log end offset is {log.log_end_offset}, but "
+                f"the last segment ends at offset {self.offset}",
                 topic_partition=log.name,
+                hint="read again; if this repeats while nothing writes, check the log with kafkalog-check",
             )
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.deleted_records import ignore_loss
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import ignore_loss, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_scan import ScanStatistics
 
 FIRST_STEP = 64 << 10

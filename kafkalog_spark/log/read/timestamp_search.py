@@ -6,8 +6,9 @@ from contextlib import suppress
 
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.decode.scan_request import ScanRequest
+from kafkalog_spark.log.read.deleted_records import ignore_loss
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import ignore_loss, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.read.segment_lookup import largest_timestamp
 
 

@@ -35,8 +35,8 @@ class TransactionState:
             return
         first = self.open.pop(header.producer_id, None)
         if first is not None and control_type == ControlType.ABORT:
-            stable = min(self.open.values(), default=header.base_offset + 1)
-            self.aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset, stable))
+            last_stable_offset = min(self.open.values(), default=header.base_offset + 1)
+            self.aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset, last_stable_offset))
 
     def last_stable_offset(self, log_end_offset: int) -> int:
         """Return the LSO: the first offset of the oldest open transaction, or the log end offset."""

@@ -29,8 +29,9 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_
 from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.batch_search import find_next_batch
+from kafkalog_spark.log.read.deleted_records import report_loss
 from kafkalog_spark.log.read.partition_log import MAX_LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_scan import report_loss, scanner_for
+from kafkalog_spark.log.read.partition_scan import scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_lookup import locate
 from kafkalog_spark.log.read.segment_scan import ScanState, ScanStatistics, SegmentScanner, scan_segment

@@ -40,7 +40,7 @@ def context_of(
     if not {Need.LOG_ENDS, Need.LOG_DIRS} & declared.keys():
         return TableContext(coordinators)
     uses_locations = query.needs(Need.LOG_ENDS) or query.needs(Need.LOG_DIRS)
-    return TableContext(coordinators, locations if uses_locations else {}, roots if Need.LOG_DIRS in declared else ())
+    return TableContext(coordinators, locations if uses_locations else {}, roots if Need.LOG_DIRS in declared else None)
 
 
 def _coordinators(locations: Mapping[TopicPartition, PartitionLocation]) -> dict[int, TransactionalId]:

@@ -19,7 +19,7 @@ from kafkalog_spark.log.read.state_files import Checkpoints
 from kafkalog_spark.log.tables.table import Need, TableContext, TableQuery, TableUnit, TransactionalId
 
 Batches = Iterator[pa.RecordBatch]
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ class TaskState:
         self.query = query
         self.context = context
         self.checkpoints = Checkpoints()
-        self.log_end_of = cache(self._log_end_of)
-        self._of_log_dirs: dict[tuple[object, str], Any] = {}
+        self.log_end_of = cache(self._log_end_of)  # opens each log once
+        self._results_by_log_dir: dict[tuple[object, str], Any] = {}
         self._location: PartitionLocation | None = None
         self._opened: PartitionLog | None = None
 
@@ -47,16 +47,16 @@ class TaskState:
             self._opened = location.open(pass_over_damage=True, checkpoints=self.checkpoints)
         return self._opened
 
-    def once_per_log_dir(self, location: PartitionLocation, read: Callable[[PartitionLocation], T]) -> T:
+    def once_per_log_dir(self, location: PartitionLocation, read: Callable[[PartitionLocation], ValueT]) -> ValueT:
         """Return `read(location)`, called once for each log directory."""
         key = read, location.log_dir
-        if key not in self._of_log_dirs:
-            self._of_log_dirs[key] = read(location)
-        result: T = self._of_log_dirs[key]
+        if key not in self._results_by_log_dir:
+            self._results_by_log_dir[key] = read(location)
+        result: ValueT = self._results_by_log_dir[key]
         return result
 
     def _log_end_of(self, topic: str, partition: int) -> int | None:
-        location = _declared(self.context.locations, self.query, Need.LOG_ENDS).get((topic, partition))
+        location = _require_declared(self.context.locations, self.query, Need.LOG_ENDS).get((topic, partition))
         if location is None:
             return None
         try:
@@ -68,7 +68,7 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class OpenUnit:
-    """A unit that is being read: the argument of the function that returns its rows (`Table.rows`)."""
+    """What `Table.rows` gets: the unit to read, and the state of its task."""
 
     unit: TableUnit
     task: TaskState
@@ -95,24 +95,27 @@ class OpenUnit:
     @property
     def coordinators(self) -> Mapping[int, TransactionalId]:
         """States of transactional IDs by producer ID (Need.COORDINATORS)."""
-        return _declared(self.task.context.coordinators, self.query, Need.COORDINATORS)
+        return _require_declared(self.task.context.coordinators, self.query, Need.COORDINATORS)
 
     @property
     def locations(self) -> Mapping[tuple[str, int], PartitionLocation]:
         """Locations of all partitions (Need.LOG_DIRS)."""
-        return _declared(self.task.context.locations, self.query, Need.LOG_DIRS)
+        return _require_declared(self.task.context.locations, self.query, Need.LOG_DIRS)
 
     @property
     def roots(self) -> tuple[Root, ...]:
         """The log directories (Need.LOG_DIRS)."""
-        return self.task.context.roots
+        return _require_declared(self.task.context.roots, self.query, Need.LOG_DIRS)
 
     def log_end_of(self, topic: str, partition: int) -> int | None:
-        """Return the log end offset of any partition, None if no directory holds it (Need.LOG_ENDS)."""
+        """Return the log end offset of any partition (Need.LOG_ENDS).
+
+        None if it is unknown: no directory holds the partition, or its log cannot be read (a warning is logged).
+        """
         return self.task.log_end_of(topic, partition)
 
     def open_segment(self) -> SegmentFile:
-        """Open the segment of the unit; list the partition again while the segment is being renamed.
+        """Open the segment of the unit, with new listings while the cleaner renames it.
 
         Raises:
             FileNotFoundError: If the segment is no longer part of the log.
@@ -124,15 +127,15 @@ class OpenUnit:
             if log.segments[log.segment_index(base_offset)].base_offset == base_offset:
                 return file
             file.close()
-        raise FileNotFoundError(errno.ENOENT, "is not part of the log any more", log.directory)
+        raise FileNotFoundError(errno.ENOENT, "it is no longer part of the log", log.directory)
 
     def batches(self, rows: Iterable[Mapping[str, Any]]) -> Batches:
         """Return RecordBatches of these rows, with the columns of the query."""
         return self.query.table.batches(self.query.columns, rows)
 
 
-def _declared(fact: T | None, query: TableQuery, need: Need) -> T:
-    """Return a fact of the context. Raises LookupError for one that the table does not declare as a need."""
-    if fact is None:
+def _require_declared(value: ValueT | None, query: TableQuery, need: Need) -> ValueT:
+    """Return a value of the context. Raises LookupError for one that the table does not declare as a need."""
+    if value is None:
         raise LookupError(f"the table '{query.table_name}' does not declare Need.{need.name}")
-    return fact
+    return value

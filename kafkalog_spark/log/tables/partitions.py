@@ -18,16 +18,15 @@ from kafkalog_spark.log.tables.units import segment_size
 def partition_of_unit(unit: OpenUnit) -> Batches:
     """Return the row of a partition. Raises NotALogDirectory if it was deleted or cannot be read."""
     location = unit.location
-    closed = location.has_checkpoints and unit.task.once_per_log_dir(location, _is_cleanly_closed)
-    return unit.batches([_row(location, unit.checkpoints, closed=closed)])
+    closed_cleanly = location.has_checkpoints and unit.task.once_per_log_dir(location, _is_cleanly_closed)
+    return unit.batches([_row(location, unit.checkpoints, closed_cleanly=closed_cleanly)])
 
 
 def _is_cleanly_closed(location: PartitionLocation) -> bool:
     return CLEAN_SHUTDOWN_FILE in location.store.list(location.log_dir).names
 
 
-def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool) -> dict[str, Any]:
-    """Return the row. closed: its log directory has a clean-shutdown marker."""
+def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed_cleanly: bool) -> dict[str, Any]:
     tp = location.topic, location.partition
     row: dict[str, Any] = {}
     if location.has_checkpoints:
@@ -35,7 +34,7 @@ def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool)
         row = {
             "high_watermark": checkpoints.read(store, log_dir, HIGH_WATERMARK_CHECKPOINT).get(tp),
             "recovery_point": checkpoints.read(store, log_dir, RECOVERY_POINT_CHECKPOINT).get(tp),
-            "clean_shutdown": closed,
+            "clean_shutdown": closed_cleanly,
         }
     log = location.open(pass_over_damage=True, checkpoints=checkpoints)
     topic_id = location.topic_id()
@@ -51,9 +50,11 @@ def _row(location: PartitionLocation, checkpoints: Checkpoints, *, closed: bool)
         "log_end_offset": log.log_end_offset,
     }
     try:
-        strict = location.open(checkpoints=checkpoints)  # damage may hide a marker, and with it the LSO
-        if strict.log_end_offset == row["log_end_offset"]:
-            row["last_stable_offset"] = last_stable_offset(strict)
+        # The log opened above passes over damage, which may hide the marker of a transaction. The LSO is only right
+        # without damage.
+        undamaged_log = location.open(checkpoints=checkpoints)
+        if undamaged_log.log_end_offset == row["log_end_offset"]:  # otherwise the log has changed meanwhile
+            row["last_stable_offset"] = last_stable_offset(undamaged_log)
     except KafkalogError as error:
         row["error"] = str(error)
     return row

@@ -165,7 +165,7 @@ class TableContext:
 
     coordinators: Mapping[int, TransactionalId] | None = None
     locations: Mapping[TopicPartition, PartitionLocation] | None = None
-    roots: tuple[Root, ...] = ()
+    roots: tuple[Root, ...] | None = None
 
 
 def _in_utf8(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ After leader changes, remote segments overlap, and offsets may be copied more th
 lineage have the same records at the same offsets, so an offset can be read from any segment that contains it. Local
 segments are preferred, because reading them costs less; of several remote segments, the one with the highest end offset
 is chosen.
+
+`until` is the offset after the last one; the `end_offset` of a remote segment is its last one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ GIVEN = ("--mirror-of", "127.0.0.1:1")
 def test_mirror_of_writes_into_the_log_directory_of_the_broker(tmp_path):
     made = serving_options("k:9", "orders|clicks.*", ["client.id=me"], 500_000, [str(tmp_path)])
     assert (made.bootstrap, made.directory, made.max_bytes_per_second) == ([("k", 9)], tmp_path, 500_000)
-    assert (made.own_internal_topics, made.internal, made.once) == (True, False, False)
+    assert (made.keeps_own_internal_topics, made.internal, made.once) == (True, False, False)
     assert made.topics.fullmatch("clicks2")
     assert made.settings.client_id == "me"
 

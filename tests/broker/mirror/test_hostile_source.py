@@ -86,7 +86,7 @@ class Running:
             append_records(log, [(b"group", b"77")], 1)
         options = MirrorOptions(
             bootstrap=parse_bootstrap(self.source.bootstrap), directory=self.directory, topics=re.compile(".*"),
-            refresh_s=0.05, own_internal_topics=self.own, **self.options,
+            refresh_s=0.05, keeps_own_internal_topics=self.own, **self.options,
         )  # fmt: skip
         self.mirror = Mirror(options, self.logs, self.topics, self.workers, clock)
         self.running = asyncio.create_task(self.mirror.run())

@@ -55,7 +55,7 @@ class CrashedJobs(LocalStagedJobs):
     """Jobs after a crash of the machine: all drivers have ended."""
 
     def dead_jobs(self) -> list[str]:
-        return list(files_of_jobs(self.directory.listing()))
+        return list(files_of_jobs(self.directory.names_in_root()))
 
 
 def write_job(log_dir: Path, values: Values, tasks: int, batch: int | None, jobs: type[LocalStagedJobs]) -> bool:

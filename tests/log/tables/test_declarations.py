@@ -7,6 +7,7 @@ import pytest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tables.context import context_of, needed_partitions
 from kafkalog_spark.log.tables.declarations import TABLES, table_query
+from kafkalog_spark.log.tables.open_unit import OpenUnit, TaskState
 from kafkalog_spark.log.tables.read_table import row_function, rows_of_units
 from kafkalog_spark.log.tables.table import Need, TableContext
 from kafkalog_spark.log.tables.units import units_of
@@ -33,6 +34,13 @@ def test_rows_that_use_an_undeclared_need_are_an_error_and_not_null(name: str) -
     units = units_of(query, dirs.locations)
     with pytest.raises(LookupError, match=f"the table '{name}' does not declare Need"):
         list(rows_of_units(units, query, TableContext()))
+
+
+def test_log_directories_without_the_declared_need_are_an_error() -> None:
+    query = table_query("segments")
+    [unit, *_] = units_of(query, LogDirs.open(data_dir()).locations)
+    with pytest.raises(LookupError, match=r"the table 'segments' does not declare Need\.LOG_DIRS"):
+        _ = OpenUnit(unit, TaskState(query, TableContext())).roots
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

@@ -44,7 +44,7 @@ class StepBucket(BucketDirectory):
     on_step: OnStep = lambda number, what, name: None
     steps: list[tuple[str, str]] = field(default_factory=list, compare=False)
 
-    def step(self, what: str, name: str) -> None:
+    def before_change(self, what: str, name: str) -> None:
         self.on_step(len(self.steps), what, name)
         self.steps.append((what, name))
 
@@ -77,7 +77,7 @@ class Place:
 
     def names(self) -> list[str]:
         """Of all objects."""
-        return [found.name for found in self.bucket().below("")]
+        return [found.name for found in self.bucket().objects_under("")]
 
     def staged(self) -> list[str]:
         return [name for name in self.names() if name.startswith(STAGED)]
@@ -96,7 +96,7 @@ class Place:
     def copy_to(self, target: Path) -> Path:
         """What a user gets who copies the directory without what the sink keeps there (`--exclude 'kafkalog.*'`)."""
         bucket = self.bucket()
-        for found in bucket.below(""):
+        for found in bucket.objects_under(""):
             if not found.name.startswith("kafkalog."):
                 path = target / found.name
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -77,7 +77,7 @@ class StepDirectory(LocalDirectory):
 
     on_step: OnStep | None = None
 
-    def step(self, what: str, name: Path) -> None:
+    def before_change(self, what: str, name: Path) -> None:
         if self.on_step is not None:
             self.on_step(what, name)
 

@@ -15,8 +15,9 @@ from kafkalog_broker.api.groups.streams_group_structs import TASK_FIELDS, task_f
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import Endpoint, TaskRole, TasksKey
-from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatResponse
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.streams_heartbeat_request import StreamsHeartbeatRequest
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import api
@@ -61,12 +62,10 @@ def _check_topic_names(request: Request, topology: Topology) -> None:
 
 def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatRequest:
     body = request.entity
-    stated = {role: tasks for role, field in TASK_FIELDS.items() if (tasks := getattr(body, field)) is not None}
-    owned = None  # unless the tasks of all roles are stated
-    if len(stated) == len(TaskRole):
-        owned = {
-            TasksKey(role, task.subtopology_id): task.partitions for role, tasks in stated.items() for task in tasks
-        }
+    sent = {role: tasks for role, field in TASK_FIELDS.items() if (tasks := getattr(body, field)) is not None}
+    owned = None  # unless the tasks of all roles are sent
+    if len(sent) == len(TaskRole):
+        owned = {TasksKey(role, task.subtopology_id): task.partitions for role, tasks in sent.items() for task in tasks}
     endpoint, tags = body.user_endpoint, body.client_tags
     return StreamsHeartbeatRequest(
         group_id=body.group_id,
@@ -79,7 +78,7 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
         client_host=f"/{request.connection.host}",
         rebalance_timeout_ms=changed_timeout_ms(body.rebalance_timeout),
         topology=topology,
-        stated_roles={role: len(tasks) for role, tasks in stated.items()},
+        sent_roles={role: len(tasks) for role, tasks in sent.items()},
         process_id=body.process_id,
         user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
         client_tags=None if tags is None else tuple(sorted({tag.key: tag.value for tag in tags}.items())),

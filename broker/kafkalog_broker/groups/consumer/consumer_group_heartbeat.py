@@ -16,7 +16,7 @@ from kafkalog_broker.groups.consumer.consumer_reconciliation import put_reconcil
 from kafkalog_broker.groups.consumer.consumer_target_assignment import assign_consumers, is_large_consumer_assignment
 from kafkalog_broker.groups.consumer.group_upgrade import upgrade
 from kafkalog_broker.groups.consumer.topic_regex_resolver import MayDescribe, put_regex_change
-from kafkalog_broker.groups.modern.current_assignment import Reported
+from kafkalog_broker.groups.modern.current_assignment import ReportedOwnership
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_records import GroupType
 from kafkalog_broker.groups.modern.heartbeat_checks import (
@@ -54,7 +54,7 @@ class ConsumerHeartbeatRequest(NamedTuple):
     instance_id: str | None = None
     rack_id: str | None = None
     topics: Collection[str] | None = None
-    owned: Reported | None = None
+    owned: ReportedOwnership | None = None
     client_id: str = ""
     client_host: str = ""
     rebalance_timeout_ms: int | None = None

@@ -9,7 +9,12 @@ from uuid import UUID
 
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.consumer.consumer_group_members import ConsumerGroups
-from kafkalog_broker.groups.modern.current_assignment import Reported, next_assignment, still_owns, with_assignment
+from kafkalog_broker.groups.modern.current_assignment import (
+    ReportedOwnership,
+    next_assignment,
+    still_owns,
+    with_assignment,
+)
 from kafkalog_broker.groups.modern.group_changes import GroupChanges
 from kafkalog_broker.groups.modern.group_records import GroupType, MemberState
 from kafkalog_broker.groups.modern.member_timers import schedule_rebalance_timeout
@@ -18,7 +23,7 @@ from kafkalog_broker.groups.modern.target_assignment import TargetAssignment
 
 def put_reconciled_member(
     groups: ConsumerGroups, changes: GroupChanges, group: ConsumerGroup, member: ConsumerMember,
-    target: TargetAssignment, reported: Reported | None, *, has_new_subscription: bool,
+    target: TargetAssignment, reported: ReportedOwnership | None, *, has_new_subscription: bool,
 ) -> ConsumerMember:  # fmt: skip
     """Bring a member one step closer to its target assignment, put its record if it has changed, and return it.
 
@@ -45,7 +50,7 @@ def put_reconciled_member(
 
 
 def _without_unsubscribed(
-    member: ConsumerMember, reported: Reported | None, subscribed: Collection[UUID]
+    member: ConsumerMember, reported: ReportedOwnership | None, subscribed: Collection[UUID]
 ) -> ConsumerMember:
     """Revoke the topics that a member no longer subscribes to, in its epoch."""
     unsubscribed = {topic_id for topic_id in member.assigned if topic_id not in subscribed}

@@ -12,7 +12,7 @@ from kafkalog_broker.groups.modern.modern_group import ReconcilingMember
 
 ReconcilingT = TypeVar("ReconcilingT", bound=ReconcilingMember)
 
-Reported = Mapping[Any, Collection[int]]
+ReportedOwnership = Mapping[Any, Collection[int]]
 """Partitions or tasks that a member reports to own, by topic ID or TasksKey."""
 
 
@@ -21,7 +21,7 @@ def next_assignment(
     member: ReconcilingT,
     target_epoch: int,
     target: Partitions,
-    reported: Reported | None,
+    reported: ReportedOwnership | None,
     *,
     is_free: Callable[[Any, int], bool],
     next_revocation_epoch: int,
@@ -35,7 +35,8 @@ def next_assignment(
     Args:
         reported: None if the heartbeat does not contain the owned partitions or tasks.
         is_free: Whether a partition or task, by key and number, can be assigned to the member.
-        next_revocation_epoch: Epoch of a member that has revoked its partitions and has to revoke more.
+        next_revocation_epoch: Epoch of the returned member if it was UNREVOKED_PARTITIONS, has revoked these and must
+            revoke others. Consumer groups and streams groups differ here.
 
     Raises:
         BrokerError: fenced_member_epoch if the member is in a state that this release does not know.
@@ -48,7 +49,7 @@ def next_assignment(
         case MemberState.UNKNOWN if reported is None or reported:
             owned_name = "tasks" if group_type is GroupType.STREAMS else "partitions"
             raise BrokerError(
-                ErrorCode.fenced_member_epoch,
+                ErrorCode.fenced_member_epoch,  # with Kafka's message, "a unknown" included
                 f"The {group_type.value} group member is in a unknown state. The member must abandon all its "
                 f"{owned_name} and rejoin.",
             )
@@ -72,8 +73,8 @@ def next_assignment(
             else:
                 has_unreleased = True
     if revoked and still_owns(revoked, reported):
-        epochs = {MemberState.UNKNOWN: target_epoch, MemberState.UNREVOKED_PARTITIONS: next_revocation_epoch}
-        epoch = epochs.get(member.state, member.epoch)
+        epoch_by_state = {MemberState.UNKNOWN: target_epoch, MemberState.UNREVOKED_PARTITIONS: next_revocation_epoch}
+        epoch = epoch_by_state.get(member.state, member.epoch)
         return with_assignment(member, epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
     for key, partitions in gained.items():
         assigned.setdefault(key, {}).update(dict.fromkeys(partitions, target_epoch))
@@ -84,13 +85,14 @@ def next_assignment(
 def with_assignment(
     member: ReconcilingT, epoch: int, state: MemberState, assigned: Owned, pending_revocation: Owned
 ) -> ReconcilingT:
+    """Return the member with this epoch and assignment. Its current epoch becomes the previous one."""
     return replace(
         member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned,
         pending_revocation=pending_revocation,
     )  # fmt: skip
 
 
-def still_owns(revoked: Owned, reported: Reported | None) -> bool:
+def still_owns(revoked: Owned, reported: ReportedOwnership | None) -> bool:
     """Return whether a member still reports partitions or tasks that it has to revoke. True if the report is None."""
     if reported is None:
         return True

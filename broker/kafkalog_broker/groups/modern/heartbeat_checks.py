@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.current_assignment import Reported
+from kafkalog_broker.groups.modern.current_assignment import ReportedOwnership
 from kafkalog_broker.groups.modern.group_records import GroupType
 from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernMember, ReconcilingMember
 
@@ -49,7 +49,7 @@ def check_member_epoch(
 
 
 def check_reconciling_member_epoch(
-    group_type: GroupType, member: ReconcilingMember, epoch: int, reported: Reported | None
+    group_type: GroupType, member: ReconcilingMember, epoch: int, reported: ReportedOwnership | None
 ) -> None:
     """Check the epoch in a heartbeat of a consumer or streams group.
 

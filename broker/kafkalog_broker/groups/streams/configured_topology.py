@@ -36,12 +36,12 @@ class ConfiguredTopology:
 
     Attributes:
         subtopologies: By ID, in order. Empty if source topics are missing, or partition counts do not fit.
-        missing: Internal topics that have to be created.
+        missing_topics: Internal topics that have to be created.
         problem: Why the topology cannot run yet; None if all topics exist and their partition counts fit.
     """
 
     subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
-    missing: Mapping[str, TopicInfo] = field(default_factory=dict)
+    missing_topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     problem: Status | None = None
 
     def check_tasks(self, reported: Mapping[Any, Collection[int]]) -> None:

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import ClassicGroupState
-from kafkalog_broker.groups.modern.current_assignment import Reported, next_assignment
+from kafkalog_broker.groups.modern.current_assignment import next_assignment
 from kafkalog_broker.groups.modern.group_changes import GroupChanges, GroupResult
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import Endpoint, GroupType, Partitions, TaskRole
+from kafkalog_broker.groups.modern.group_records import GroupType, Partitions
 from kafkalog_broker.groups.modern.group_settings import standby_replicas
 from kafkalog_broker.groups.modern.heartbeat_checks import (
     check_capacity,
-    check_not_blank,
     check_reconciling_member_epoch,
 )
 from kafkalog_broker.groups.modern.heartbeat_response import assignment_in_response
@@ -41,39 +40,12 @@ from kafkalog_broker.groups.streams.streams_endpoints import endpoints
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup, StreamsMember
 from kafkalog_broker.groups.streams.streams_group_members import StreamsGroups, put_removal
 from kafkalog_broker.groups.streams.streams_group_status import Status, StatusCode
+from kafkalog_broker.groups.streams.streams_heartbeat_request import StreamsHeartbeatRequest, check_request
 from kafkalog_broker.groups.streams.topology import TopicInfo, Topology
 
 _log = logging.getLogger(__name__)
 
-_NOT_VALIDATED = -1  # epoch of a topology whose topics do not all exist
-
-
-class StreamsHeartbeatRequest(NamedTuple):
-    """Heartbeat of a member. A field that is None has not changed since the last heartbeat.
-
-    Attributes:
-        owned: Tasks that the member reports to own. None unless the heartbeat contains all three roles.
-        stated_roles: Number of subtopologies with tasks, for each role that the heartbeat contains.
-    """
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    owned: Reported | None = None
-    client_id: str = ""
-    client_host: str = ""
-    rebalance_timeout_ms: int | None = None
-    topology: Topology | None = None
-    stated_roles: Mapping[TaskRole, int] | None = None
-    process_id: str | None = None
-    user_endpoint: Endpoint | None = None
-    client_tags: tuple[tuple[str, str], ...] | None = None
-    endpoint_epoch: int = 0
-    has_task_offsets: bool = False
-    has_task_end_offsets: bool = False
-    shutdown_application: bool = False
+_NOT_VALIDATED = -1  # validated_epoch of a group whose topology lacks topics
 
 
 class StreamsHeartbeatResponse(NamedTuple):
@@ -103,9 +75,10 @@ def streams_group_heartbeat(
 
     Raises:
         BrokerError: invalid_request, streams_invalid_topology, group_id_not_found, group_max_size_reached,
-            unknown_member_id, fenced_member_epoch, or unknown_server_error for topologies on which Kafka fails.
+            unknown_member_id, fenced_member_epoch; unknown_server_error where Kafka throws an unexpected exception (a
+            topology epoch below 0).
     """
-    _check_request(request)
+    check_request(request)
     if request.member_epoch in (LEAVE_GROUP_EPOCH, LEAVE_GROUP_STATIC_EPOCH):
         return _leave(groups, request)
     is_joining = request.member_epoch == JOIN_GROUP_EPOCH
@@ -129,13 +102,14 @@ def streams_group_heartbeat(
         topology_epoch=None if request.topology is None else request.topology.epoch, process_id=request.process_id,
         user_endpoint=request.user_endpoint, client_tags=request.client_tags,
     )  # fmt: skip
-    if updated is not member and updated != member:
+    is_changed = updated is not member
+    if is_changed:
         changes.put_member(updated)
 
     # 3. Initialize the topology, and configure it with the topics that exist.
     topology = _topology(changes, group, request.topology)
     if group.topology is not None and updated.topology_epoch < group.topology.epoch:
-        statuses.append(_stale_topology(updated, group.topology))
+        statuses.append(_stale_topology_status(updated, group.topology))
     topics_generation = groups.context.topics.generation
     metadata_hash, configured = _configured_topology(groups.context, group, topology)
     validated_epoch = _NOT_VALIDATED
@@ -147,7 +121,6 @@ def streams_group_heartbeat(
     # 4. Raise the group epoch if the member, the topics or the assignment configurations have changed.
     configs = assignment_configs(groups.context, group.group_id)
     epoch = group.epoch
-    is_changed = updated is not member
     if is_changed or (metadata_hash, validated_epoch, configs) != (
         group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
     ):  # fmt: skip
@@ -174,18 +147,19 @@ def streams_group_heartbeat(
             changes.put_current_assignment(reconciled)
             changes.on_commit(lambda: schedule_rebalance_timeout(groups, group.group_id, reconciled))
 
-    # 7. Report endpoints, problems of the topology and a shutdown request. As in Kafka, the heartbeat that creates a
-    # group loses its shutdown request and endpoint epoch, because the replay makes another group object.
+    # 7. Report endpoints, problems of the topology and a shutdown request. As in Kafka, a heartbeat that creates the
+    # group has no effect on its shutdown request and endpoint epoch: `group` is a temporary object then, and the replay
+    # of the records creates the real one.
     if request.shutdown_application:
         _request_shutdown(group, member.member_id)
-    has_other_tasks = is_joining or member.assigned != reconciled.assigned
-    if has_other_tasks and reconciled.user_endpoint is not None:
+    assignment_changed = is_joining or member.assigned != reconciled.assigned
+    if assignment_changed and reconciled.user_endpoint is not None:
         group.endpoint_epoch += 1
-    has_other_endpoints = group.endpoint_epoch != request.endpoint_epoch
+    endpoints_changed = group.endpoint_epoch != request.endpoint_epoch
     if group.configured is not None and group.configured.problem is not None:
         statuses.append(group.configured.problem)
     if group.shutdown_member_id is not None:
-        statuses.append(_shutdown(group.shutdown_member_id))
+        statuses.append(_shutdown_status(group.shutdown_member_id))
 
     changes.on_commit(
         lambda: schedule_session_timeout(groups, group.group_id, reconciled.member_id, settings.session_timeout_ms)
@@ -195,72 +169,19 @@ def streams_group_heartbeat(
             reconciled.member_id,
             reconciled.epoch,
             settings.heartbeat_interval_ms,
-            assignment_in_response(reconciled.assigned) if has_other_tasks else None,
+            assignment_in_response(reconciled.assigned) if assignment_changed else None,
             statuses,
-            configured.missing,
+            configured.missing_topics,
             group.endpoint_epoch if group.group_id in groups.groups else 0,
-            endpoints(groups.context, group, reconciled) if has_other_endpoints else None,
+            endpoints(groups.context, group, reconciled) if endpoints_changed else None,
         )
     )
 
 
 def assignment_configs(context: GroupContext, group_id: str) -> tuple[tuple[str, str], ...]:
-    """Return the configurations that the target assignment depends on, as in the record of the group epoch."""
+    """Return the configurations that the assignor uses, as the group metadata record stores them."""
     replicas = standby_replicas(context.config, context.overrides(group_id))
     return (("num.standby.replicas", str(replicas)),)
-
-
-def _check_request(request: StreamsHeartbeatRequest) -> None:
-    """Raise BrokerError invalid_request or streams_invalid_topology if the request is not valid."""
-    subtopologies = () if request.topology is None else request.topology.subtopologies
-    for is_used, what in (
-        (request.instance_id is not None, "Static membership is not yet supported."),
-        (request.has_task_offsets, "TaskOffsets are not supported yet."),
-        (request.has_task_end_offsets, "TaskEndOffsets are not supported yet."),
-        (bool((request.stated_roles or {}).get(TaskRole.WARMUP)), "WarmupTasks are not supported yet."),
-        (
-            any(subtopology.source_topic_regex for subtopology in subtopologies),
-            "Regular expressions for source topics are not supported yet.",
-        ),
-    ):
-        if is_used:
-            raise BrokerError(ErrorCode.invalid_request, what)
-    check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)
-    epoch, invalid = request.member_epoch, None
-    if epoch == JOIN_GROUP_EPOCH:
-        invalid = _invalid_join(request)
-    elif epoch == LEAVE_GROUP_STATIC_EPOCH:
-        invalid = "InstanceId can't be null."
-    elif epoch < LEAVE_GROUP_STATIC_EPOCH:
-        invalid = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
-    if invalid is None and request.stated_roles and len(request.stated_roles) < len(TaskRole):
-        invalid = "If one task-type is non-null, all must be non-null."
-    if invalid is None and epoch != JOIN_GROUP_EPOCH and request.topology is not None:
-        invalid = "Topology can only be provided when (re-)joining."
-    if invalid is not None:
-        raise BrokerError(ErrorCode.invalid_request, invalid)
-
-
-def _invalid_join(request: StreamsHeartbeatRequest) -> str | None:
-    """Return why a heartbeat that joins is invalid, or None if it is valid."""
-    if request.rebalance_timeout_ms is None:
-        return "RebalanceTimeoutMs must be provided in first request."
-    stated = request.stated_roles or {}
-    for role, name in zip(TaskRole, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True):
-        if stated.get(role) != 0:
-            return f"{name} must be empty when (re-)joining."
-    if request.topology is None:
-        return "Topology must be non-null when (re-)joining."
-    for topic in (
-        topic for subtopology in request.topology.subtopologies for topic in subtopology.state_changelog_topics
-    ):
-        if topic.partitions:
-            raise BrokerError(
-                ErrorCode.streams_invalid_topology,
-                f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
-                f"{topic.partitions}.",
-            )
-    return None
 
 
 def _group(groups: StreamsGroups, changes: GroupChanges, *, is_joining: bool) -> StreamsGroup:
@@ -277,41 +198,43 @@ def _group(groups: StreamsGroups, changes: GroupChanges, *, is_joining: bool) ->
     return groups.group_for_heartbeat(group_id, is_joining=is_joining)
 
 
-def _topology(changes: GroupChanges, group: StreamsGroup, stated: Topology | None) -> Topology:
+def _topology(changes: GroupChanges, group: StreamsGroup, requested: Topology | None) -> Topology:
     """Return the topology of the group. The first member sets it.
 
     Raises:
         BrokerError: invalid_request, or unknown_server_error for an epoch below 0, as in Kafka.
     """
-    if stated is not None and stated.epoch < 0:
+    if requested is not None and requested.epoch < 0:
         raise BrokerError(ErrorCode.unknown_server_error)
     if group.topology is None:
-        if stated is None:
+        if requested is None:
             raise BrokerError(ErrorCode.invalid_request, f"Group {group.group_id} has no topology yet.")
-        changes.put_topology(stated)
-        return stated
+        changes.put_topology(requested)
+        return requested
     if (
-        stated is not None
-        and stated.epoch >= group.topology.epoch
-        and (stated.epoch > group.topology.epoch or stated.by_id != group.topology.by_id)
+        requested is not None
+        and requested.epoch >= group.topology.epoch
+        and (requested.epoch > group.topology.epoch or requested.by_id != group.topology.by_id)
     ):
         raise BrokerError(ErrorCode.invalid_request, "Topology updates are not supported yet.")
     return group.topology
 
 
-def _stale_topology(member: StreamsMember, topology: Topology) -> Status:
+def _stale_topology_status(member: StreamsMember, topology: Topology) -> Status:
     return Status(
         StatusCode.STALE_TOPOLOGY,
         f"The member's topology epoch {member.topology_epoch} is behind the group's topology epoch {topology.epoch}.",
     )
 
 
-class _Configured(NamedTuple):
+class _HashedTopology(NamedTuple):
+    """A topology, with the hash of the topics with which it was configured."""
+
     metadata_hash: int
     topology: ConfiguredTopology
 
 
-def _configured_topology(context: GroupContext, group: StreamsGroup, topology: Topology) -> _Configured:
+def _configured_topology(context: GroupContext, group: StreamsGroup, topology: Topology) -> _HashedTopology:
     """Return the hash of the topology's topics, and the topology configured with them.
 
     Raises:
@@ -319,17 +242,17 @@ def _configured_topology(context: GroupContext, group: StreamsGroup, topology: T
     """
     is_new, configured = group.topology is None, group.configured
     if configured is not None and not is_new and group.hashed_topics_generation == context.topics.generation:
-        return _Configured(group.metadata_hash, configured)
+        return _HashedTopology(group.metadata_hash, configured)
     metadata_hash = context.metadata_hash(topology.required_topics)
     if configured is None or is_new or metadata_hash != group.metadata_hash:
         configured = group.configured = configure_topology(topology, context.partition_count)
-    return _Configured(metadata_hash, configured)
+    return _HashedTopology(metadata_hash, configured)
 
 
 def _keep_configured_topology(
     groups: StreamsGroups, group_id: str, configured: ConfiguredTopology, topics_generation: int
 ) -> None:
-    group = groups.groups[group_id]  # for a new group, the replay of its records has created this object
+    group = groups.groups[group_id]  # not the group of the heartbeat if the replay has just created it
     group.configured, group.hashed_topics_generation = configured, topics_generation
 
 
@@ -339,7 +262,7 @@ def _request_shutdown(group: StreamsGroup, member_id: str) -> None:
         group.shutdown_member_id = member_id
 
 
-def _shutdown(member_id: str) -> Status:
+def _shutdown_status(member_id: str) -> Status:
     return Status(
         StatusCode.SHUTDOWN_APPLICATION,
         f"Streams group member {member_id} encountered a fatal error and requested a shutdown for the entire "

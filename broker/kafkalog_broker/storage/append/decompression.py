@@ -11,37 +11,37 @@ from kafkalog_spark.log.codecs.decompress import decompress
 from kafkalog_spark.log.codecs.output import MAX_PIECES, Output
 from kafkalog_spark.log.codecs.scratch import Scratch
 
-_KEPT_SCRATCH = 4 << 20
-"""Bytes of the decompression buffer that a thread keeps; most batches decompress to less. A larger buffer belongs to
-its caller alone, and is freed with the last reference to the records."""
-_threads = threading.local()  # `scratch`: the buffer that the thread keeps
+_MAX_KEPT_BYTES = 4 << 20
+"""Largest decompression buffer that a thread keeps; most batches decompress to less. A larger buffer belongs to its
+caller alone, and is freed with the last reference to the records."""
+_per_thread = threading.local()  # `scratch`: the buffer that the thread keeps
 
 
 def decompress_records(
-    codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES
+    codec: int, records: memoryview, max_bytes: int = MAX_DECOMPRESSED, max_pieces: int = MAX_PIECES
 ) -> memoryview:
     """Return the decompressed records. The view is valid until the same thread calls this function again.
 
     Args:
-        limit: Largest number of decompressed bytes.
-        pieces: Largest number of blocks or members of the compressed stream.
+        max_bytes: Largest number of decompressed bytes.
+        max_pieces: Largest number of blocks or members of the compressed stream.
 
     Raises:
         CorruptBatch: If the compressed stream is malformed.
-        DecompressesTooFar: If it exceeds `limit` or `pieces`.
+        DecompressesTooFar: If it exceeds `max_bytes` or `max_pieces`.
     """
-    scratch: Scratch | None = getattr(_threads, "scratch", None)
+    scratch: Scratch | None = getattr(_per_thread, "scratch", None)
     if scratch is None:
         scratch = Scratch(64 << 10, expected_size=MAX_DECOMPRESSED)
-    _threads.scratch = None  # kept again below, unless it has grown too large
+    _per_thread.scratch = None  # kept again below, unless it has grown too large
     try:
-        end = decompress(codec, records, Output(scratch, 0, limit, pieces=pieces))
+        end = decompress(codec, records, Output(scratch, 0, max_bytes, pieces=max_pieces))
     except CorruptBatch as error:
-        del scratch
+        del scratch  # this frame is still running, so `clear_frames` cannot drop it
         release_frames(error)
         raise
-    if scratch.data.size <= _KEPT_SCRATCH:
-        _threads.scratch = scratch
+    if scratch.data.size <= _MAX_KEPT_BYTES:
+        _per_thread.scratch = scratch
     return scratch.view[:end]
 
 

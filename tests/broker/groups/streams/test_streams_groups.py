@@ -17,8 +17,9 @@ from kafkalog_broker.groups.modern.group_records import Endpoint, TaskRole, Task
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.groups.streams import streams_endpoints
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup
-from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_heartbeat import StreamsHeartbeatResponse
 from kafkalog_broker.groups.streams.streams_group_status import StatusCode
+from kafkalog_broker.groups.streams.streams_heartbeat_request import StreamsHeartbeatRequest
 from kafkalog_broker.groups.streams.topology import Subtopology, TopicInfo, Topology
 from kafkalog_broker.storage.topic import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
@@ -65,7 +66,7 @@ class Member:
         if epoch == 0:
             values |= {
                 "rebalance_timeout_ms": 60_000, "topology": TOPOLOGY, "process_id": self.process, "owned": {},
-                "stated_roles": NO_TASKS,
+                "sent_roles": NO_TASKS,
             }  # fmt: skip
         request = StreamsHeartbeatRequest(GROUP, self.name, epoch, **(values | changes))  # type: ignore[arg-type]
         answer = self.world.coordinator.streams_group_heartbeat(request)

@@ -45,7 +45,7 @@ def test_repartition_counts_of_a_reversed_chain_read_each_subtopology_a_fixed_nu
         fitted = configure_topology(StreamsTopology(0, chain), {"orders": 3}.get)
         assert fitted.problem is not None
         assert fitted.problem.code is StatusCode.MISSING_INTERNAL_TOPICS
-        assert {topic.partitions for topic in fitted.missing.values()} == {3}
+        assert {topic.partitions for topic in fitted.missing_topics.values()} == {3}
         return max(topics.reads for each in chain if isinstance(topics := each.repartition_source_topics, Watched))
 
     assert reads(LENGTH) == reads(4)

@@ -264,7 +264,7 @@ def test_error_of_a_decompression_bomb_does_not_keep_its_buffer(codec, monkeypat
             buffers.append(weakref.ref(data))
 
     monkeypatch.setattr(decompression, "Scratch", WatchedScratch)
-    monkeypatch.setattr(decompression, "_threads", threading.local())
+    monkeypatch.setattr(decompression, "_per_thread", threading.local())
     records = memoryview(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20))], codec=codec))[layout.RECORDS_AT :]
     with pytest.raises(DecompressesTooFar) as raised:
         decompression.decompress_records(codec, records, 8 << 20)
@@ -381,10 +381,10 @@ def test_decompression_buffer_of_a_large_batch_is_freed(codec, is_good):
     data = batch(0, records, codec=codec, count=1 if is_good else 2, last_offset=0 if is_good else 1)
     with contextlib.suppress(BrokerError):
         validate(data, max_message_bytes=64 << 20)
-    scratch = decompression._threads.scratch
+    scratch = decompression._per_thread.scratch
     assert scratch is None or scratch.data.size <= 4 << 20
     validate(sent(3, codec=codec))
-    assert decompression._threads.scratch.data.size <= 4 << 20
+    assert decompression._per_thread.scratch.data.size <= 4 << 20
 
 
 @pytest.mark.parametrize(("codec", "cut"), [(LZ4, lz4_linked_blocks), (SNAPPY, xerial_blocks)])

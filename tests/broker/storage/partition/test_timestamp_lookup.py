@@ -191,7 +191,7 @@ def test_error_of_a_malformed_record_does_not_keep_the_decompressed_batch(tmp_pa
             buffers.append(weakref.ref(data))
 
     monkeypatch.setattr(decompression, "Scratch", WatchedScratch)
-    monkeypatch.setattr(decompression, "_threads", threading.local())
+    monkeypatch.setattr(decompression, "_per_thread", threading.local())
     made = bytearray(batch(0, [V2Record(0, NOW, b"k", bytes(9 << 20)), V2Record(1, NOW + 5)], codec=4))
     struct.pack_into(">q", made, layout.MAX_TIMESTAMP_AT, NOW + 9)
     struct.pack_into(">i", made, layout.RECORD_COUNT_AT, 3)
