@@ -73,8 +73,8 @@ def _decode(kernel: Callable[..., object]) -> None:
 
     nothing, batches = np.empty(0, np.int64), np.empty((0, len(BatchColumn)), np.int64)
     rows = RowBuffers("t", 0, _REQUEST)
-    rows.begin()
-    buffers = rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
+    rows.begin_call()
+    buffers = rows.cursor, rows.limits, rows.offset_filter, rows.timestamp_filter, rows.rows
     kernel(Scratch(64).read_only(), nothing, nothing, batches, *buffers)
 
 

@@ -189,7 +189,7 @@ def wrapper_value_at(batch: bytes | memoryview, magic: int) -> int:
 
     Raises CorruptBatch if key and value do not fill the wrapper.
     """
-    key_at = layout.LEGACY_KEY_AT[magic]
+    key_at = layout.LEGACY_KEY_LENGTH_AT[magic]
     key_size = int.from_bytes(batch[key_at : key_at + 4], "big", signed=True)
     value_at = key_at + 8 + max(key_size, 0)
     value_size = int.from_bytes(batch[value_at - 4 : value_at], "big", signed=True)

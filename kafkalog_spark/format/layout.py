@@ -67,7 +67,7 @@ BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")  # the 61 bytes in the order of t
 LEGACY_CRC_AT = 12
 LEGACY_ATTRIBUTES_AT = 17
 LEGACY_TIMESTAMP_AT = 18
-LEGACY_KEY_AT = (18, 26)  # by magic
+LEGACY_KEY_LENGTH_AT = (18, 26)  # by magic
 LEGACY_MIN_SIZE = (26, 34)  # a whole message with null key and value, by magic
 
 ATTRIBUTE_CODEC = 0x07

@@ -19,14 +19,16 @@ from kafkalog_spark.kernels.rows import (
     stop_decoding,
 )
 
-_SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_MIN_SIZE_V0, _MIN_SIZE_V1 = layout.LEGACY_MIN_SIZE
+_KEY_LENGTH_AT_V0, _KEY_LENGTH_AT_V1 = layout.LEGACY_KEY_LENGTH_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 
 @kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
-    """Check every message of a decompressed wrapper: complete, of the wrapper's magic, not compressed, valid CRC-32.
+    """Check that every message of a decompressed wrapper is valid.
+
+    It must be complete, have the wrapper's magic, not be compressed and have a valid CRC-32.
 
     Args:
         payload: uint8[]; the messages are payload[start:end].
@@ -37,33 +39,33 @@ def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignor
 
     Returns:
         (number of valid messages, inner offset of the last one, a Status, position in the payload at which the check
-        stop_decoding)
+        stopped)
     """
-    smallest = _SMALLEST_V1 if magic == 1 else _SMALLEST_V0
+    min_size = _MIN_SIZE_V1 if magic == 1 else _MIN_SIZE_V0
     at = start
     count = 0
-    last = np.int64(-1)
+    last_offset = np.int64(-1)
     while at < end:
-        if end - at < smallest:
-            return count, last, np.int64(Status.RECORD_OVERRUNS), at
+        if end - at < min_size:
+            return count, last_offset, np.int64(Status.RECORD_OVERRUNS), at
         size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-        if size < smallest or size > end - at:
-            return count, last, np.int64(Status.RECORD_OVERRUNS), at
+        if size < min_size or size > end - at:
+            return count, last_offset, np.int64(Status.RECORD_OVERRUNS), at
         if np.int64(payload[at + layout.MAGIC_AT]) != magic:
-            return count, last, np.int64(Status.INNER_MAGIC), at
+            return count, last_offset, np.int64(Status.INNER_MAGIC), at
         if payload[at + layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
-            return count, last, np.int64(Status.NESTED), at
+            return count, last_offset, np.int64(Status.NESTED), at
         crc = read_u32(payload, at + layout.LEGACY_CRC_AT)
         if crc_of(payload, at + layout.MAGIC_AT, at + size, crc32_table) != crc:
-            return count, last, np.int64(Status.INNER_CRC), at
-        last = read_i64(payload, at + layout.OFFSET_AT)
+            return count, last_offset, np.int64(Status.INNER_CRC), at
+        last_offset = read_i64(payload, at + layout.OFFSET_AT)
         count += 1
         at += size
-    return count, last, np.int64(Status.DONE) if count > 0 else np.int64(Status.EMPTY), at
+    return count, last_offset, np.int64(Status.DONE) if count > 0 else np.int64(Status.EMPTY), at
 
 
 @kernel
-def decode_legacy(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def decode_legacy(payload, starts, ends, batches, cursor, limits, offset_filter, timestamp_filter, rows):  # type: ignore[no-untyped-def]
     """Append the messages of the given message sets to `rows`, beginning at the position in `cursor`.
 
     Args:
@@ -72,15 +74,19 @@ def decode_legacy(payload, starts, ends, batches, cursor, limits, offsets_in, ti
         starts: int64[n].
         ends: int64[n].
         batches: int64[n, len(LegacyBatchColumn)].
-        cursor, limits, offsets_in, timestamps_in, rows: As in decode_v2.
+        cursor: int64[], see rows.Cursor. LAST_DELTA is the absolute offset of the previous message; -1 for none.
+        limits: int64[len(Limit)].
+        offset_filter: Offsets of the requested messages, sorted int64[]; empty means no condition.
+        timestamp_filter: Timestamps of the requested messages in ms, sorted int64[]; empty means no condition.
+        rows: Rows.
 
     Returns:
-        As decode_v2.
+        A Status. After a fault, cursor[BATCH] is the faulty set, and cursor[FAULT_POSITION] the byte of the payload.
     """
     for i in range(cursor[Cursor.BATCH], starts.size):
         at, previous = begin_batch(cursor, starts[i])
-        status, at, previous = _messages(
-            payload, at, ends[i], previous, batches[i], cursor, limits, offsets_in, timestamps_in, rows
+        status, at, previous = _append_messages(
+            payload, at, ends[i], previous, batches[i], cursor, limits, offset_filter, timestamp_filter, rows
         )
         if status != Status.DONE:
             return stop_decoding(cursor, status, i, at, previous)
@@ -90,16 +96,16 @@ def decode_legacy(payload, starts, ends, batches, cursor, limits, offsets_in, ti
 
 
 @inlined
-def _messages(payload, at, end, previous, batch, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def _append_messages(payload, at, end, previous, batch, cursor, limits, offset_filter, timestamp_filter, rows):  # type: ignore[no-untyped-def]
     """Append the messages in payload[at:end] that pass the filter.
 
     Args:
-        previous: Offset of the message before `at`.
+        previous: Offset of the message before `at`; -1 for none.
 
     Returns:
         (Status, position of the message at which it stopped, offset of the message before it)
     """
-    magic, offset_shift, last = (
+    magic, offset_shift, last_offset = (
         batch[LegacyBatchColumn.MAGIC],
         batch[LegacyBatchColumn.OFFSET_SHIFT],
         batch[LegacyBatchColumn.LAST_OFFSET],
@@ -117,7 +123,7 @@ def _messages(payload, at, end, previous, batch, cursor, limits, offsets_in, tim
         size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
         body_end = at + size
         offset = read_i64(payload, at + layout.OFFSET_AT) + offset_shift
-        if offset <= previous or offset > last:
+        if offset <= previous or offset > last_offset:
             status = np.int64(Status.OFFSET_ORDER)
             break
         timestamp = np.int64(layout.NO_TIMESTAMP)
@@ -128,7 +134,7 @@ def _messages(payload, at, end, previous, batch, cursor, limits, offsets_in, tim
             and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         )
         if wanted:
-            wanted = passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)
+            wanted = passes_filter(offset_filter, offset) and passes_filter(timestamp_filter, timestamp)
         if wanted:
             if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)
@@ -138,8 +144,9 @@ def _messages(payload, at, end, previous, batch, cursor, limits, offsets_in, tim
                 cursor[Cursor.FAULT_OFFSET], cursor[Cursor.FAULT_TIMESTAMP] = offset, timestamp
                 break
             # Any negative size means null, as in Java (LegacyRecord.key, value).
-            key_at = at + (_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + _LENGTH_SIZE
-            key_size = read_i32(payload, key_at - _LENGTH_SIZE)
+            key_length_at = at + (_KEY_LENGTH_AT_V1 if magic == 1 else _KEY_LENGTH_AT_V0)
+            key_at = key_length_at + _LENGTH_SIZE
+            key_size = read_i32(payload, key_length_at)
             if key_size > body_end - key_at - _LENGTH_SIZE:
                 status = np.int64(Status.FIELD_OVERRUNS)
                 break

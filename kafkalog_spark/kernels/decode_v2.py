@@ -40,7 +40,7 @@ at most 10 bytes. They are loaded eight at a time, the last time from byte 4 at 
 
 
 @kernel
-def decode_v2(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def decode_v2(payload, starts, ends, batches, cursor, limits, offset_filter, timestamp_filter, rows):  # type: ignore[no-untyped-def]
     """Append the records of the given v2 batches to `rows`, beginning at the position in `cursor`.
 
     Args:
@@ -50,14 +50,14 @@ def decode_v2(payload, starts, ends, batches, cursor, limits, offsets_in, timest
         batches: int64[n, len(BatchColumn)].
         cursor: int64[], see rows.Cursor.
         limits: int64[len(Limit)].
-        offsets_in: Offsets of the requested records, sorted int64[]; empty means no condition.
-        timestamps_in: Timestamps of the requested records in ms, sorted int64[]; empty means no condition.
+        offset_filter: Offsets of the requested records, sorted int64[]; empty means no condition.
+        timestamp_filter: Timestamps of the requested records in ms, sorted int64[]; empty means no condition.
         rows: Rows.
 
     Returns:
         A Status. After a fault, cursor[BATCH] is the faulty batch, and cursor[FAULT_POSITION] the byte of the payload.
     """
-    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
+    has_lists = offset_filter.size > 0 or timestamp_filter.size > 0
     for i in range(cursor[Cursor.BATCH], starts.size):
         batch, end = batches[i], ends[i]
         at, previous_delta = begin_batch(cursor, starts[i])
@@ -72,7 +72,7 @@ def decode_v2(payload, starts, ends, batches, cursor, limits, offsets_in, timest
                 payload, at, end, record, previous_delta, batch, cursor, limits, rows
             )
         status, record, at, previous_delta = _any_records(
-            payload, at, end, record, previous_delta, batch, cursor, limits, (offsets_in, timestamps_in), rows
+            payload, at, end, record, previous_delta, batch, cursor, limits, (offset_filter, timestamp_filter), rows
         )
         if status == Status.DONE and at != end:
             status = np.int64(Status.TRAILING_BYTES)
@@ -189,7 +189,7 @@ def _any_records(payload, at, end, record, previous_delta, batch, cursor, limits
     """Check the records from number `record` on by all rules, and append those that pass the filter.
 
     Args:
-        lists: (offsets_in, timestamps_in) of decode_v2.
+        lists: (offset_filter, timestamp_filter) of decode_v2.
 
     Returns:
         (Status, number of the record at which it stopped, its position, offset delta of the record before it)
@@ -207,8 +207,8 @@ def _any_records(payload, at, end, record, previous_delta, batch, cursor, limits
     max_key, max_value = limits[Limit.KEY_BYTES], limits[Limit.VALUE_BYTES]
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[Limit.HEADERS] >= 0
     want_timestamp = limits[Limit.WANT_TIMESTAMP] != 0
-    offsets_in, timestamps_in = lists
-    has_lists = offsets_in.size > 0 or timestamps_in.size > 0
+    offset_filter, timestamp_filter = lists
+    has_lists = offset_filter.size > 0 or timestamp_filter.size > 0
     row, key_filled, value_filled = cursor[Cursor.ROWS], cursor[Cursor.KEY_BYTES], cursor[Cursor.VALUE_BYTES]
     status = np.int64(Status.DONE)
     while record < count:
@@ -230,7 +230,7 @@ def _any_records(payload, at, end, record, previous_delta, batch, cursor, limits
         wanted = limits[Limit.OFFSET_FROM] <= offset < limits[Limit.OFFSET_UNTIL]
         wanted = wanted and limits[Limit.TIMESTAMP_FROM] <= timestamp <= limits[Limit.TIMESTAMP_LAST]
         if wanted and has_lists:
-            wanted = passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)
+            wanted = passes_filter(offset_filter, offset) and passes_filter(timestamp_filter, timestamp)
         if wanted:
             if row >= limits[Limit.ROWS]:
                 status = np.int64(Status.FULL)

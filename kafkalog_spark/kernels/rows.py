@@ -58,7 +58,7 @@ class Cursor(IntEnum):
     BATCH = 10  # row in `batches` of the batch to resume with
     RECORD = 11  # next record of that batch
     POSITION = 12  # byte of the payload where that record begins; -1 if decoding of the batch has not begun
-    LAST_DELTA = 13  # offset delta of the previous record
+    LAST_DELTA = 13  # offset delta of the previous record, in message sets its offset; -1 for none
     FAULT_POSITION = 14  # byte of the payload where a fault was found
     NEEDED = 15  # after NEED_*: free bytes (or headers) that the buffer must have for the next record
     FAULT_OFFSET = 16  # with TIMESTAMP_RANGE: offset of the record

@@ -1,6 +1,6 @@
 """Search kernels: find matching records by key, value or header before anything is copied.
 
-They return the matching offsets, which become the decode kernels' `offsets_in` list; batches without a match are
+They return the matching offsets, which become the decode kernels' `offset_filter` list; batches without a match are
 skipped.
 """
 
@@ -17,7 +17,7 @@ from kafkalog_spark.kernels.primitives import helper, inlined, kernel, read_i32,
 from kafkalog_spark.kernels.record_fields import record_fields
 from kafkalog_spark.kernels.rows import BatchColumn, LegacyBatchColumn, Status
 
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_KEY_LENGTH_AT_V0, _KEY_LENGTH_AT_V1 = layout.LEGACY_KEY_LENGTH_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 
@@ -119,7 +119,7 @@ def search_legacy(payload, starts, ends, batches, found, hits, patterns):  # typ
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         before = matches
-        head = (_KEY_AT_V1 if batches[i, LegacyBatchColumn.MAGIC] == 1 else _KEY_AT_V0) + _LENGTH_SIZE
+        head = (_KEY_LENGTH_AT_V1 if batches[i, LegacyBatchColumn.MAGIC] == 1 else _KEY_LENGTH_AT_V0) + _LENGTH_SIZE
         while at < end:
             body_end = at + read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
             key_at = at + head

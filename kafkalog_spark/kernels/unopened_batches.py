@@ -10,7 +10,7 @@ from kafkalog_spark.kernels.rows import BatchColumn, Cursor, Limit, Status, pass
 
 
 @kernel
-def rows_from_headers(payload, starts, ends, batches, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
+def rows_from_headers(payload, starts, ends, batches, cursor, limits, offset_filter, timestamp_filter, rows):  # type: ignore[no-untyped-def]
     """Append a row for each offset of the given v2 batches, with the batch's max timestamp.
 
     Arguments and result are those of decode_v2, so that the caller treats both kernels alike. `payload` and `ends` are
@@ -33,7 +33,7 @@ def rows_from_headers(payload, starts, ends, batches, cursor, limits, offsets_in
             # their records have the header's timestamp.
             if limits[Limit.TIMESTAMP_FROM] > timestamp or timestamp > limits[Limit.TIMESTAMP_LAST]:
                 break
-            if not (passes_filter(offsets_in, offset) and passes_filter(timestamps_in, timestamp)):
+            if not (passes_filter(offset_filter, offset) and passes_filter(timestamp_filter, timestamp)):
                 continue
             if row >= limits[Limit.ROWS]:
                 cursor[Cursor.ROWS], cursor[Cursor.BATCH], cursor[Cursor.POSITION] = row, batch, offset

@@ -92,20 +92,20 @@ class Committer:
                 _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
             return committed is not None or query is None
 
-    def abort(self, jobs: Iterable[str], *, tried: bool = True) -> None:
+    def abort(self, jobs: Iterable[str], *, may_have_committed: bool = True) -> None:
         """Remove the jobs' staged files. If one of the jobs was committed, complete that commit first.
 
         Args:
             jobs: IDs of the jobs.
-            tried: True if a put of their commit record may have been sent without a response. If such a put may take
-                effect later, the next number is occupied before any file is removed.
+            may_have_committed: True if a put of their commit record may have been sent without a response. If such a
+                put may take effect later, the next number is occupied before any file is removed.
         """
         with self.directory.explained_os_errors():
             jobs = [job for job in jobs if self.target.jobs.staged(job)]
             if not jobs:
                 return
             last, last_record = self.target.log.last()
-            if self.target.log.late_puts and tried:
+            if self.target.log.late_puts and may_have_committed:
                 last, last_record = finish_last(self.target)
                 while not self.target.log.take_number(last.number + 1, last_record):
                     last, last_record = finish_last(self.target)
@@ -114,9 +114,9 @@ class Committer:
                     finish_last(self.target)
             self.target.jobs.end_jobs(jobs)
 
-    def end(self, job: str, stream: str | None) -> None:
+    def end_other_jobs(self, job: str, stream: str | None) -> None:
         """Remove, after a micro-batch, the writer's own job and the jobs of the same stream that no task reported."""
-        self.abort(self.target.jobs.jobs_of_stream(job, stream), tried=False)
+        self.abort(self.target.jobs.jobs_of_stream(job, stream), may_have_committed=False)
 
     def _put_record(
         self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None, batch: int

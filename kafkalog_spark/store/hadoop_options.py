@@ -23,7 +23,7 @@ _CREDENTIAL_NAMES = {
     "session.token": "session_token",
     "endpoint.region": "region",
 }
-"""obstore's names of options with equal values."""
+"""Options whose value is passed on unchanged, with obstore's names."""
 _ANONYMOUS = frozenset({"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider"})
 _DEFAULT_CHAIN = frozenset({
     "DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider", "SimpleAWSCredentialsProvider",

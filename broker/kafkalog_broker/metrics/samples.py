@@ -19,8 +19,10 @@ _FAMILIES = {
 
 
 class Samples:
-    """Samples by metric; prometheus_client accepts it as a registry. Adding a metric that METRICS does not have raises
-    KeyError."""
+    """Collects samples per metric; usable as a prometheus_client registry.
+
+    The `add` methods raise KeyError for a metric that is not in METRICS.
+    """
 
     def __init__(self) -> None:
         self._families: dict[str, Any] = {
@@ -35,7 +37,7 @@ class Samples:
         """Add a histogram.
 
         Args:
-            counts: Number of values in each bucket of BUCKETS_S, not cumulative, and last of those above all buckets.
+            counts: Count per bucket of BUCKETS_S (not cumulative), then the count above the last bucket.
             total: Sum of the values.
         """
         buckets = list(zip((*map(repr, BUCKETS_S), "+Inf"), accumulate(counts), strict=True))

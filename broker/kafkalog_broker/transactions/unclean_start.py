@@ -1,7 +1,7 @@
 """Settlement of transactions after an unclean start: a power cut may have removed the last records from the logs of
 partitions and from __transaction_state, in each log from a different time on.
 
-With the default flush policy a partition can reach the disk while the coordinator's records do not. Then a log may have
+With the default flush policy a partition's records can reach the disk without the coordinator's. Then a log may have
 an open transaction that no coordinator will end (a hanging transaction, KIP-664), or producer epochs that the
 coordinator would assign a second time. `UncleanStart.settle` runs before the broker serves clients and before any
 transaction is completed:

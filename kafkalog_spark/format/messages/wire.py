@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kafkalog_spark.format.varints import read_uvarint, uvarint
 
+NULL_STRUCT, NULL_TAGGED_STRUCT = 255, 0
+"""The byte before a nullable struct if it is null (1 otherwise): -1 for a field, and 0 for a tagged field (KIP-893)."""
+
 
 class Malformed(ValueError):
     """The bytes are not the expected message. `position` is that of the first wrong or missing byte."""
@@ -64,7 +67,7 @@ def read_tagged_fields(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
         begin = at
         tag, at = read_unsigned_varint(data, at)
         if tag <= last:
-            raise tag_does_not_rise(tag, last, begin)
+            raise tags_not_increasing(tag, last, begin)
         size, at = read_unsigned_varint(data, at)
         if size > len(data) - at:
             raise tag_too_long(tag, size, data, at)
@@ -77,7 +80,7 @@ def ends_early(position: int) -> Malformed:
     return Malformed("it ends early", position)
 
 
-def tag_does_not_rise(tag: int, last: int, position: int) -> Malformed:
+def tags_not_increasing(tag: int, last: int, position: int) -> Malformed:
     return Malformed(f"tag {tag} follows tag {last}", position)
 
 

@@ -13,6 +13,7 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.messages.definitions import Field, Struct
 from kafkalog_spark.format.messages.source import Source
 from kafkalog_spark.format.messages.values import Values
+from kafkalog_spark.format.messages.wire import NULL_STRUCT, NULL_TAGGED_STRUCT
 from kafkalog_spark.format.varints import uvarint
 
 OWN_PIECE = 1024  # size in bytes from which an encoded array is passed on as a piece of its own instead of copied
@@ -89,7 +90,7 @@ class WriterSource(Source):
             self._add_primitive(field, value, is_nullable=field.is_nullable)
         elif field.is_nullable:
             with self.block(f"if {value} is None:"):
-                self.add_line(f"out.append({0 if field.tag is not None else 255})")
+                self.add_line(f"out.append({NULL_STRUCT if field.tag is None else NULL_TAGGED_STRUCT})")
             with self.block("else:"):
                 self.add_line("out.append(1)")
                 self.add_struct(field.struct, value)

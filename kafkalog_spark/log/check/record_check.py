@@ -60,4 +60,4 @@ class RecordCheck:
                 begin = int(np.searchsorted(positions, error.position, side="right"))
             if self._rows.rows_filled:
                 self._rows.take()
-                self._rows.ready()
+                self._rows.ensure_buffers()

@@ -12,12 +12,12 @@ from kafkalog_spark.log.codecs.output import Output, step_sizes
 
 STREAM_ERRORS = (zlib.error,)
 
-_MAGIC = b"\x1f\x8b\x08"  # the two bytes of gzip, and the compression method deflate
+_MAGIC = b"\x1f\x8b\x08"  # gzip's magic bytes, then compression method 8 (deflate)
 _WINDOW_BITS = 31  # 15 bits, plus 16 for the gzip format
 _FEED_BYTES = 64 << 10  # compressed bytes that are passed to zlib at once
 _MAX_MEMBERS = 10_000
-"""Largest number of members. Every client writes one. Without a limit, a small batch of empty members would take much
-time to decompress."""
+"""Largest number of members. Every client writes one. Without a limit, a small batch of empty members could take
+very long to decompress."""
 
 
 def compress(data: bytes | memoryview, level: int) -> bytes:

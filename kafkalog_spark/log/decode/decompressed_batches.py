@@ -128,4 +128,4 @@ def open_wrapper(
         raise CorruptBatch(Status(status).text)
     # v1: inner offsets begin at 0, and the wrapper has the absolute offset of the last message. v0: they are absolute.
     offset_shift = offset - int(last_inner) if magic == 1 else 0
-    return OpenedWrapper(end, offset_shift, bytes(batch[layout.LEGACY_KEY_AT[magic] : value_at - 4]))
+    return OpenedWrapper(end, offset_shift, bytes(batch[layout.LEGACY_KEY_LENGTH_AT[magic] : value_at - 4]))

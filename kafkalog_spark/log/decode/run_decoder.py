@@ -147,7 +147,7 @@ class RunDecoder:
     ) -> Iterator[pa.RecordBatch]:
         """Decode the records of a run; if there is a predicate, only those that match it."""
         if self._patterns is None:
-            yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
+            yield from self._call_kernel(kernel, payload, run, position, self._rows.offset_filter)
             return
         search = search_legacy if kernel is decode_legacy else search_v2
         hits = np.zeros(len(run), np.uint8)  # 1 for each batch with a match
@@ -159,8 +159,8 @@ class RunDecoder:
             found = np.empty(matches, np.int64)
         hits[stopped:] = 0
         offsets = found[:matches]
-        if len(self._rows.offsets_in):
-            offsets = np.intersect1d(offsets, self._rows.offsets_in, assume_unique=True)
+        if len(self._rows.offset_filter):
+            offsets = np.intersect1d(offsets, self._rows.offset_filter, assume_unique=True)
         if len(offsets):
             yield from self._call_kernel(kernel, payload, run[hits.view(bool)], position, offsets)
         if stopped < len(run):
@@ -172,21 +172,21 @@ class RunDecoder:
         payload: np.ndarray,
         run: BatchSelection,
         position: int,
-        offsets_in: np.ndarray,
+        offset_filter: np.ndarray,
     ) -> Iterator[pa.RecordBatch]:
         """Call a decode kernel until it is done, emptying or enlarging the row buffers in between."""
         rows = self._rows
-        rows.begin()
+        rows.begin_call()
         while True:
             status = kernel(
-                payload, run.starts, run.ends, run.batches, rows.cursor, rows.limits, offsets_in,
-                rows.timestamps_in, rows.rows,
+                payload, run.starts, run.ends, run.batches, rows.cursor, rows.limits, offset_filter,
+                rows.timestamp_filter, rows.rows,
             )  # fmt: skip
             if status == Status.DONE:
                 return
             if status == Status.FULL:
                 yield rows.take()
-                rows.ready()
+                rows.ensure_buffers()
             elif status == Status.TIMESTAMP_RANGE:
                 raise run.blame(_timestamp_error(rows.cursor), int(rows.cursor[Cursor.BATCH]), position)
             elif text := Status(status).text:

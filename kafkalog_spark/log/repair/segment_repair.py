@@ -45,7 +45,7 @@ class RepairState:
         leader_epoch: Leader epoch of the last kept batch.
         epochs: New leader-epoch checkpoint.
         timestamp: Max timestamp of the last kept batch, in ms.
-        pending: Losses of the current segment after which no batch has been kept yet.
+        pending: Losses in the current segment that are not yet followed by a kept batch.
     """
 
     last_offset: int
@@ -158,7 +158,7 @@ class SegmentRepair:
         self._state.timestamp = int(table[-1, HeaderColumn.MAX_TIMESTAMP])
 
     def _complete_losses(self, table: HeaderTable) -> None:
-        """Report the pending losses, with the offset and timestamp of the first kept batch after them."""
+        """Report the pending losses, with the offset and max timestamp of the first kept batch after them."""
         base_offset, timestamp = int(table[0, HeaderColumn.BASE_OFFSET]), int(table[0, HeaderColumn.MAX_TIMESTAMP])
         after = None if timestamp == NO_TIMESTAMP else timestamp
         losses = [replace(loss, next_offset=base_offset, timestamp_after=after) for loss in self._state.pending]

@@ -8,7 +8,7 @@ from kafkalog_spark.typed.registry.schema_store import SchemaStore
 from kafkalog_spark.typed.registry.schemas import RegisteredSchema
 
 MAX_REFERENCES = 1000
-"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have some hundred."""
+"""Schemas that one schema may refer to, directly or not. Each costs a request; large systems have a few hundred."""
 
 
 def resolve_references(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:

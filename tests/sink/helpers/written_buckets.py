@@ -159,13 +159,13 @@ def write(
     committer = bucket_committer(bucket)
     recover(committer.target)
     job = uuid4().hex
-    tried = False
+    may_have_committed = False
     try:
         staged = stage(bucket, job, *tasks, query=query, batch=batch, **given)
-        tried = True
+        may_have_committed = True
         return committer.commit(job, staged, options(Path("/"), **given).segment_bytes, query, batch)
     except KafkalogError:
-        committer.abort([job], tried=tried)
+        committer.abort([job], may_have_committed=may_have_committed)
         raise
 
 

@@ -179,7 +179,7 @@ def _member(
     groups: ConsumerGroups, changes: GroupChanges, group: ConsumerGroup, request: ConsumerHeartbeatRequest, *,
     is_joining: bool,
 ) -> ConsumerMember:  # fmt: skip
-    """Return the member before this request. A joining member is new and has no subscription yet."""
+    """Return the member as it was before this request: the existing one, a replaced static member, or a new one."""
     instance_id = request.instance_id
     member_id = request.member_id or groups.context.new_id()
     if instance_id is not None and is_joining:

@@ -31,7 +31,7 @@ _TABLE = types.Array(types.uint32, 2, "C")
 _I64 = types.int64
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_KEY_LENGTH_AT_V0, _KEY_LENGTH_AT_V1 = layout.LEGACY_KEY_LENGTH_AT
 _NEWEST_MAGIC = 2
 
 
@@ -82,7 +82,7 @@ def find_messages(  # type: ignore[no-untyped-def]
     offset. max_message_bytes: largest allowed size of a message. allows_append_time: 1 if messages may have the
     timestamp type LogAppendTime. crc32_table: empty to leave CRCs unchecked.
     """
-    key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
+    key_field = np.int64(_KEY_LENGTH_AT_V1) if magic == 1 else np.int64(_KEY_LENGTH_AT_V0)
     at: Any = np.int64(start)
     row: Any = np.int64(0)
     while True:
@@ -202,12 +202,12 @@ def write_messages(payload, messages, magic, base_offset, crc32_table, out):  # 
         write_i32(out, at + layout.LENGTH_AT, size - layout.LOG_OVERHEAD)
         out[at + layout.MAGIC_AT] = np.uint8(magic)
         out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(0)
-        field = at + np.int64(_KEY_AT_V0)
+        field = at + np.int64(_KEY_LENGTH_AT_V0)
         if magic == 1:
             if message[MessageColumn.APPEND_TIME] != 0:
                 out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(layout.ATTRIBUTE_LOG_APPEND_TIME)
             write_i64(out, at + layout.LEGACY_TIMESTAMP_AT, message[MessageColumn.TIMESTAMP])
-            field = at + np.int64(_KEY_AT_V1)
+            field = at + np.int64(_KEY_LENGTH_AT_V1)
         write_i32(out, field, max(key_size, np.int64(-1)))
         field += 4
         if key_size > 0:

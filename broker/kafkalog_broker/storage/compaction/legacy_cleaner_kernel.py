@@ -12,7 +12,7 @@ from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, write_i64
 
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
+_KEY_LENGTH_AT_V0, _KEY_LENGTH_AT_V1 = layout.LEGACY_KEY_LENGTH_AT
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
 _INT64_2 = types.Array(types.int64, 2, "C")
@@ -49,7 +49,7 @@ def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[n
 
     `out` must have room for them. Offsets are not part of a message's CRC.
     """
-    before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
+    before_key = np.int64(_KEY_LENGTH_AT_V1 if magic == 1 else _KEY_LENGTH_AT_V0) + 4
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
         start = messages[row, MessageColumn.KEY_AT] - before_key

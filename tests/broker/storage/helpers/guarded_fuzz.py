@@ -25,7 +25,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.record_end import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.codecs import scratch
-from kafkalog_spark.log.decode import row_buffers, run_decoder
+from kafkalog_spark.log.decode import row_buffers, row_memory, run_decoder
 from kafkalog_spark.log.decode.scan_request import RecordPredicate
 from kafkalog_spark.log.read import partition_scan, segment_file
 from kafkalog_spark.log.write import segment_recovery
@@ -39,7 +39,7 @@ from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
     batch_filter, message_filter, offset_map, record_walk, segment_recovery, scratch,
-    segment_file, row_buffers, run_decoder, partition_scan,
+    segment_file, row_memory, run_decoder, partition_scan,
 )  # fmt: skip
 SEARCHES = (
     RecordPredicate(key=b"key"),
