@@ -5,9 +5,9 @@ Reads block, and run on worker threads. Of a log and its metadata they use only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
@@ -30,6 +30,7 @@ from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 
 MAX_BYTES = 2 << 20
 """Largest number of bytes per read, unless a single batch has more. Consumers request 1 MB per partition by default."""
+ResultT = TypeVar("ResultT")
 _MAX_POSITIONS = 256  # cached positions: this many consumers resume without an index look-up
 
 
@@ -145,26 +146,30 @@ class RemoteLogReader:
         They come from remote transaction indexes and, after the last remote segment, from local ones (Kafka:
         `collectAbortedTransactionInRemoteSegments`). Where an index may be incomplete, they also come from the markers.
         """
+        up_to = batches.next_offset
         found: list[AbortedTransaction] = []
-        until, up_to = offset, batches.next_offset
-        is_complete = may_be_incomplete = False
-        for segment in self._before_local(log, remote, lineage, offset):
-            indexed = RemoteSegmentFile(self._storage, segment)
-            search = collect_aborted(indexed.aborted(), offset, up_to)
-            found += search.transactions
-            is_complete = search.is_complete
-            if is_complete:
-                break
-            may_be_incomplete = may_be_incomplete or not indexed.has_whole_transaction_index
-            until = segment.until
-        if not is_complete:
-            with log.offline_on_error(nothing_changed=True):
-                found += aborted_in(segments_from(log.segments, until), offset, up_to)
+        may_be_incomplete = False
+
+        def search(local_start: int) -> None:
+            nonlocal may_be_incomplete
+            found.clear()
+            until = offset
+            for segment in remote_segments(remote, lineage, offset, local_start):
+                indexed = RemoteSegmentFile(self._storage, segment)
+                in_segment = collect_aborted(indexed.aborted(), offset, up_to)
+                found.extend(in_segment.transactions)
+                if in_segment.is_complete:
+                    return
+                may_be_incomplete = may_be_incomplete or not indexed.has_whole_transaction_index
+                until = segment.until
+            found.extend(log.search_segments(lambda local: aborted_in(segments_from(local, until), offset, up_to)))
+
+        while_local_start_stays(log, search)
         if may_be_incomplete:
             following: list[RemoteSegmentFile] = []
 
             def following_files() -> Iterator[RemoteSegmentFile]:
-                for segment in self._before_local(log, remote, lineage, file.segment.until):
+                for segment in remote_segments(remote, lineage, file.segment.until, log.local_log_start_offset):
                     following.append(RemoteSegmentFile(self._storage, segment))
                     yield following[-1]
 
@@ -178,15 +183,6 @@ class RemoteLogReader:
             ]
         return list(dict.fromkeys(found))
 
-    def _before_local(
-        self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int
-    ) -> Iterator[RemoteSegment]:
-        """Yield the remote segments from the one with `offset` on that begin before the local log."""
-        for segment in remote.walk(lineage, offset):
-            if segment.start_offset >= log.local_log_start_offset:
-                return
-            yield segment
-
     def offset_for_timestamp(
         self, log: Log, remote: RemoteLogMetadataCache, timestamp: int
     ) -> TimestampAndOffset | None:
@@ -196,9 +192,36 @@ class RemoteLogReader:
             BrokerError, RemoteStorageError, CorruptLog: As `read`.
         """
         lineage, start = log.epochs.entries, log.log_start_offset
-        for segment in self._before_local(log, remote, lineage, start):
-            if segment.max_timestamp >= timestamp:
-                found = offset_in_segment(RemoteSegmentFile(self._storage, segment), timestamp, start)
-                if found is not None:
-                    return found
-        return offset_for_timestamp(log, timestamp)
+
+        def search(local_start: int) -> TimestampAndOffset | None:
+            for segment in remote_segments(remote, lineage, start, local_start):
+                if segment.max_timestamp >= timestamp:
+                    found = offset_in_segment(RemoteSegmentFile(self._storage, segment), timestamp, start)
+                    if found is not None:
+                        return found
+            return offset_for_timestamp(log, timestamp)
+
+        return while_local_start_stays(log, search)
+
+
+def while_local_start_stays(log: Log, search: Callable[[int], ResultT]) -> ResultT:
+    """Return `search(local log start offset)`. Repeat it if local retention has moved that offset meanwhile.
+
+    For searches in the remote segments below this offset, and then in the local ones. Without the repetition, they
+    would miss the segments that retention removes in between.
+    """
+    while True:
+        local_start = log.local_log_start_offset
+        result = search(local_start)
+        if log.local_log_start_offset == local_start:
+            return result
+
+
+def remote_segments(
+    remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int, until: int
+) -> Iterator[RemoteSegment]:
+    """Yield the remote segments from the one with `offset` on that begin before `until`."""
+    for segment in remote.walk(lineage, offset):
+        if segment.start_offset >= until:
+            return
+        yield segment

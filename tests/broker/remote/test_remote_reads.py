@@ -7,16 +7,21 @@ import contextlib
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_cache import DELETE_STARTED
+from kafkalog_broker.remote import remote_log_reader
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, DELETE_STARTED
+from kafkalog_broker.remote.remote_log_reader import RemoteLogReader
 from kafkalog_broker.runtime.byte_budget import ByteBudget, Lease
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.tiered.remote_segment import RemoteSegment
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, Killed, RemoteLogs, begun
 from tests.broker.storage.helpers.stored_logs import NOW
 
@@ -152,6 +157,76 @@ def test_offset_for_timestamp_searches_remote_and_local_segments(tmp_path: Path)
             assert found is not None
             assert (found.offset, found.timestamp) == (number, NOW + 10 * number)
         assert await logs.manager.reads.offset_for_timestamp(log, NOW + 1000) is None
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def retention_between(monkeypatch: pytest.MonkeyPatch, logs: RemoteLogs) -> None:
+    """Run local retention after the first search of remote segments, before the search of local ones."""
+    original = remote_log_reader.remote_segments
+    ends = iter([True])
+
+    def segments(*arguments: Any) -> Iterator[RemoteSegment]:
+        yield from original(*arguments)
+        if next(ends, False):
+            logs.broker.tick(10)
+
+    monkeypatch.setattr(remote_log_reader, "remote_segments", segments)
+
+
+async def copied_but_still_local(logs: RemoteLogs) -> None:
+    """Copy segments to remote storage without running local retention."""
+    for _ in range(6):
+        logs.broker.clock.advance(10)
+        await logs.manager.run_due()
+        await logs.idle()
+
+
+def test_aborted_transaction_is_found_when_retention_removes_its_local_segment_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data", local_retention_bytes=1)
+        logs.append(range(5))
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
+        logs.broker.append("orders", 0, 1, size=500, **fields)
+        logs.append(range(4))
+        log = logs.broker.log()
+        log.append_control(ControlType.ABORT, 7, 0, 0, NOW)  # in the second segment, which is still active
+        await logs.settle()
+        logs.append(range(20))
+        await copied_but_still_local(logs)
+        before = log.local_log_start_offset
+        [remote] = [each for each in logs.manager.metadata.partitions.values() if each.in_state(COPY_FINISHED)]
+        retention_between(monkeypatch, logs)
+        read = RemoteLogReader(logs.storage).read(log, remote, 5, 1, at_least_one=True, committed=True)
+        assert 5 < before < log.local_log_start_offset
+        assert [one.producer_id for one in read.aborted or ()] == [7]
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_offset_for_timestamp_is_found_when_retention_removes_its_local_segment_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        for number in range(30):
+            logs.broker.append("orders", 0, 1, size=500, timestamp=NOW + 10 * number)
+        await logs.settle()
+        log = logs.broker.log()
+        before = log.local_log_start_offset
+        for number in range(30, 60):
+            logs.broker.append("orders", 0, 1, size=500, timestamp=NOW + 10 * number)
+        await copied_but_still_local(logs)
+        [remote] = [each for each in logs.manager.metadata.partitions.values() if each.in_state(COPY_FINISHED)]
+        retention_between(monkeypatch, logs)
+        found = RemoteLogReader(logs.storage).offset_for_timestamp(log, remote, NOW + 10 * before)
+        assert log.local_log_start_offset > before
+        assert found is not None
+        assert found.offset == before
         await logs.stop()
 
     asyncio.run(run())
