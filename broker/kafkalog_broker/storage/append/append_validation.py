@@ -23,6 +23,7 @@ from kafkalog_broker.storage.append.recompression import PRODUCER, rebuild_batch
 from kafkalog_broker.storage.append.record_layouts import RecordColumn
 from kafkalog_broker.storage.append.record_walk import RecordFacts, record_columns, walk_records
 from kafkalog_broker.storage.append.topic_rules import (
+    are_timestamps_allowed,
     check_records,
     check_size,
     needs_keys,
@@ -167,14 +168,15 @@ def _check_records(
 ) -> None:
     """Raise InvalidRecords if a record breaks a rule of the topic. The records are walked again only in that case."""
     has_log_append_time = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
-    bounds = timestamp_bounds(config, now_ms)
-    is_outside = facts.smallest_timestamp < bounds.smallest or facts.largest_timestamp > bounds.largest
-    is_outside = is_outside and facts.smallest_timestamp <= facts.largest_timestamp
-    if is_outside or has_log_append_time or (facts.null_keys and needs_keys(config)):
+    if (
+        has_log_append_time
+        or not are_timestamps_allowed(facts.smallest_timestamp, facts.largest_timestamp, config, now_ms)
+        or (facts.null_keys and needs_keys(config))
+    ):
         columns = record_columns(records, count, base_timestamp)
         check_records(
-            columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.KEY_SIZE], config, bounds,
-            has_log_append_time=has_log_append_time,
+            columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.KEY_SIZE], config,
+            timestamp_bounds(config, now_ms), has_log_append_time=has_log_append_time,
         )  # fmt: skip
 
 

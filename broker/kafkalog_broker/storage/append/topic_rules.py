@@ -79,6 +79,21 @@ def timestamp_bounds(config: LogConfig, now_ms: int) -> TimestampBounds:
     return _new(TimestampBounds, (max(smallest, layout.MIN_INT64), min(largest, layout.MAX_INT64)))
 
 
+def are_timestamps_allowed(smallest: int, largest: int, config: LogConfig, now_ms: int) -> bool:
+    """Return whether timestamps from `smallest` to `largest` are within the `timestamp_bounds`.
+
+    If `smallest` is above `largest`, no record has a timestamp. This is called for each batch, so it makes no tuple.
+    """
+    return (
+        smallest > largest
+        or config.message_timestamp_type == _LOG_APPEND_TIME
+        or (
+            smallest >= now_ms - config.message_timestamp_before_max_ms
+            and largest <= now_ms + config.message_timestamp_after_max_ms
+        )
+    )
+
+
 def needs_keys(config: LogConfig) -> bool:
     """Return whether every record must have a key, because cleanup.policy contains compact."""
     return config.is_compacted

@@ -378,12 +378,13 @@ class Log:
                 self.check_online()
                 with self.offline_on_error(nothing_changed=True):  # EMFILE precedes any fsync, so a retry is safe
                     end = local.flush()
+                # Before the lock is released: a second flush that has nothing to do must find the records readable.
+                if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self.is_follower:
+                    self.high_watermark = end
+                    if self._subscribers:
+                        self._call_soon(self.wake)
         finally:
             local.close_if_abandoned()
-        if self.config.flush_messages == EVERY_APPEND and self.high_watermark < end and not self.is_follower:
-            self.high_watermark = end
-            if self._subscribers:
-                self._call_soon(self.wake)
 
     def flush_epochs(self) -> None:
         """Write truncated leader epochs to their file. Blocks; any thread. Raises BrokerError kafka_storage_error."""
