@@ -114,8 +114,13 @@ class Committer:
                     finish_last(self.target)
             self.target.jobs.end_jobs(jobs)
 
-    def end_other_jobs(self, job: str, stream: str | None) -> None:
-        """Remove, after a micro-batch, the writer's own job and the jobs of the same stream that no task reported."""
+    def end_unused_jobs(self, job: str, stream: str | None) -> None:
+        """Remove, after a micro-batch, the staged files of jobs that no task reported.
+
+        Args:
+            job: Job of the writer that committed or aborted the micro-batch.
+            stream: Key of the stream (see jobs.Job); other jobs with this key end, too.
+        """
         self.abort(self.target.jobs.jobs_of_stream(job, stream), may_have_committed=False)
 
     def _put_record(

@@ -1,9 +1,14 @@
-"""Scan of a range of offsets of one partition, segment by segment, as pyarrow RecordBatches."""
+"""Scan of a range of offsets of one partition, segment by segment, as pyarrow RecordBatches.
+
+`segment_scan` reads one segment and stops at the first bad batch. This file decides what follows: it opens the next
+segment, lists the log again after a segment was changed or deleted, and reports or skips damage.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import pyarrow as pa
 
@@ -41,8 +46,8 @@ def scan_partition(
         statistics: Counters to add to.
         position_hint: Position of the batch that contains `start`, as found when the read was planned. It may be
             outdated.
-        on_loss: Called with the error for records that were deleted since the read was planned; the scan resumes after
-            them. If it is None, the error is raised.
+        on_loss: Called with a DataLoss error if records were deleted since the read was planned; the scan then resumes
+            after them. If it is None, the error is raised.
         buffers: Buffers of a finished scan, to be used again.
 
     Raises:
@@ -56,11 +61,14 @@ def scan_partition(
     buffers = buffers or ScanBuffers()
     statistics = statistics if statistics is not None else ScanStatistics()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
-    yield from _PartitionScan(log, end, request, statistics, scanner, on_loss, start).run(position_hint)
-    builder = scanner.rows
-    if builder.rows_filled:
-        statistics.rows += builder.rows_filled
-        yield builder.take()
+    scan = _PartitionScan(
+        log=log, end=end, request=request, statistics=statistics, on_loss=on_loss, scanner=scanner, offset=start
+    )
+    yield from scan.run(position_hint)
+    rows = scanner.rows
+    if rows.rows_filled:
+        statistics.rows += rows.rows_filled
+        yield rows.take()
 
 
 def scanner_for(
@@ -71,32 +79,43 @@ def scanner_for(
     return SegmentScanner(log.topic, log.partition, request, buffers, filters)
 
 
-@dataclass(slots=True)
+class _ReadResult(Enum):
+    """How the read of a segment ended."""
+
+    RANGE_END = auto()  # the end of the offset range was reached
+    SEGMENT_END = auto()  # all records of the segment were read; the range goes on
+    SEGMENT_CHANGED = auto()  # the segment was changed or deleted during the read, and the log was listed again
+
+
+@dataclass(slots=True, kw_only=True)
 class _PartitionScan:
-    """Progress of a scan through the segments of a log.
+    """Scan of the segments of a log. Only `offset` and `reads_without_progress` change.
 
     Attributes:
-        offset: Offset from which the scan resumes. All wanted records below it were read.
-        fruitless_reads: Consecutive rereads without progress. More than MAX_LISTINGS end the scan with an error.
+        offset: Offset at which the read of a segment begins. It moves when that read has ended; until then the progress
+            is in `ScanState.next_offset`.
+        reads_without_progress: Number of consecutive reads that a change, damage or the end of the listing stopped
+            before they got beyond `offset`. The log is listed again after such a read, so MAX_LISTINGS is their limit.
     """
 
     log: PartitionLog
     end: int
     request: ScanRequest
     statistics: ScanStatistics
-    scanner: SegmentScanner
     on_loss: OnLoss | None
+    scanner: SegmentScanner
     offset: int
-    fruitless_reads: int = 0
+    reads_without_progress: int = 0
 
     def run(self, position_hint: PositionHint | None) -> Iterator[pa.RecordBatch]:
-        """Yield the full Arrow batches of [offset, end). `position_hint` is for the first segment.
+        """Yield the full Arrow batches of [offset, end). The last rows remain in the row buffers of the scanner.
 
-        `offset` moves only here and in `_skip_deleted`; within a segment, `ScanState.next_offset` is ahead of it.
+        Args:
+            position_hint: Position of the batch that contains `offset`, or None.
         """
         while self.offset < self.end:
             file = self.log.open_segment_at(self.offset)
-            if file is None:
+            if file is None:  # no segment is left
                 self._skip_deleted(self.end)
                 return
             with file:
@@ -104,72 +123,80 @@ class _PartitionScan:
                     self._skip_deleted(min(file.base_offset, self.end))
                     if self.offset >= self.end:
                         return
-                state = ScanState(position=0, next_offset=self.offset)
-                segment_changed = yield from self._read_segment(file, state, position_hint)
-            position_hint = None
-            if state.is_done:
+                result = yield from self._read_segment(file, position_hint)
+            position_hint = None  # it is for the first segment only
+            if result is _ReadResult.RANGE_END:
                 return
-            self.offset = max(self.offset, state.next_offset)
-            if segment_changed:
-                continue
-            if file.next_base_offset is not None:
-                self.fruitless_reads = 0
-                self.offset = max(self.offset, file.next_base_offset)
-            elif self.offset < self.end:
-                self._refresh_at_end_of_listing()
+            if result is _ReadResult.SEGMENT_END:
+                self._move_to_next_segment(file)
+            # After SEGMENT_CHANGED, the segment of `offset` is looked up in the new listing.
 
     def _skip_deleted(self, until: int) -> None:
+        """Report that the records of [offset, until) were deleted, and move `offset` past them."""
         report_loss(self.log, self.offset, until, self.on_loss)
         self.offset = until
 
     def _read_segment(
-        self, file: SegmentFile, state: ScanState, hint: PositionHint | None
-    ) -> Generator[pa.RecordBatch, None, bool]:
-        """Read a segment from `offset` on, and set `state` to the progress.
-
-        Returns:
-            True if the segment was changed or replaced during the read. The log has been listed again; the caller looks
-            up the segment of `state.next_offset` anew.
-        """
+        self, file: SegmentFile, hint: PositionHint | None
+    ) -> Generator[pa.RecordBatch, None, _ReadResult]:
+        """Read a segment from `offset` on, then move `offset` to where the read ended."""
         self.scanner.rows.set_offset_range(self.offset, self.end)
         self.statistics.segments += 1
+        state = ScanState(position=0, next_offset=self.offset)
         try:
-            state.position, state.next_offset = _scan_start(file, self.offset, self.request, hint)
+            state.position, state.next_offset = _find_start(file, self.offset, self.request, hint)
             if state.next_offset >= self.end:  # by the time index, no record below `end` is new enough
-                state.is_done = True
-                return False
+                return _ReadResult.RANGE_END
             file.expect(state.position, self.end)
-            return (yield from self._scan_despite_damage(file, state))
+            result = yield from self._read_past_damage(file, state)
         except FileNotFoundError as error:
-            self._note_interrupted_read(state)
-            self.log.refresh_after_replacement(file, error, self.fruitless_reads)
-            return True
+            self._count_stopped_read(state)
+            self.log.refresh_after_replacement(file, error, self.reads_without_progress)
+            result = _ReadResult.SEGMENT_CHANGED
         finally:
             self.statistics.bytes_read += file.bytes_read
+        self.offset = max(self.offset, state.next_offset)
+        return result
 
-    def _scan_despite_damage(self, file: SegmentFile, state: ScanState) -> Generator[pa.RecordBatch, None, bool]:
-        """Read a segment from `state` on. Damage is skipped with drop_malformed, and raises its error otherwise.
+    def _read_past_damage(self, file: SegmentFile, state: ScanState) -> Generator[pa.RecordBatch, None, _ReadResult]:
+        """Read a segment from `state` on. Skip damaged batches with drop_malformed; otherwise raise their error.
 
-        Returns:
-            True if the segment only looked damaged because it has changed; the log is refreshed then.
+        Neither is done if the segment was changed during the read, because it may look damaged for that reason only.
         """
         while True:
             error = yield from scan_segment(self.scanner, file, state, self.statistics)
             if error is None:
-                return False
-            self._note_interrupted_read(state)
-            may_have_changed = state.stopped_by is not None and self.fruitless_reads < MAX_LISTINGS
-            if may_have_changed and self.log.refresh_and_compare(file):
-                return True
+                return _ReadResult.RANGE_END if state.is_done else _ReadResult.SEGMENT_END
+            self._count_stopped_read(state)
+            if self._recheck_segment(file, state):
+                return _ReadResult.SEGMENT_CHANGED
             if not self.request.drop_malformed:
                 raise error
             self.statistics.dropped.append(error)
             if not _skip_damage(file, state, error):
-                return False
+                return _ReadResult.SEGMENT_END
 
-    def _note_interrupted_read(self, state: ScanState) -> None:
-        """Count a read that a change or damage has stopped, unless it made progress."""
-        self.fruitless_reads = self.fruitless_reads + 1 if state.next_offset <= self.offset else 0
+    def _count_stopped_read(self, state: ScanState) -> None:
+        """Count a read that was stopped by a change or by damage; start again at 0 if it got beyond `offset`."""
+        self.reads_without_progress = self.reads_without_progress + 1 if state.next_offset <= self.offset else 0
+
+    def _recheck_segment(self, file: SegmentFile, state: ScanState) -> bool:
+        """List the log again; return True if the segment has changed, which may be why it looked damaged.
+
+        It is not listed again if `stopped_by` is None. Then a change cannot be the reason: a read failed, or a batch
+        cannot be decoded although its CRC is valid, which proves that it was read as it was written.
+        """
+        if state.stopped_by is None or self.reads_without_progress >= MAX_LISTINGS:
+            return False
+        return self.log.refresh_and_compare(file)
+
+    def _move_to_next_segment(self, file: SegmentFile) -> None:
+        """Move `offset` to the segment after `file`. If the listing has none, although `end` is higher, list again."""
+        if file.next_base_offset is not None:
+            self.reads_without_progress = 0
+            self.offset = max(self.offset, file.next_base_offset)
+        elif self.offset < self.end:
+            self._refresh_at_end_of_listing()
 
     def _refresh_at_end_of_listing(self) -> None:
         """List the log again: its last listed segment ended below `end`, so it was rolled or truncated meanwhile."""
@@ -178,8 +205,8 @@ class _PartitionScan:
         if log.next_base_offset(log.segment_index(self.offset)) is None and log.log_end_offset <= self.offset:
             self._skip_deleted(self.end)  # truncated
             return
-        self.fruitless_reads += 1
-        if self.fruitless_reads > MAX_LISTINGS:
+        self.reads_without_progress += 1
+        if self.reads_without_progress > MAX_LISTINGS:
             raise CorruptBatch(
                 f"the log kept changing: after {MAX_LISTINGS} listings its log end offset is {log.log_end_offset}, but "
                 f"the last segment ends at offset {self.offset}",
@@ -188,14 +215,15 @@ class _PartitionScan:
             )
 
 
-def _scan_start(file: SegmentFile, offset: int, request: ScanRequest, hint: PositionHint | None) -> ScanStart:
-    """Return the furthest start by the hint, the offset index and the time index."""
-    position = locate(file, offset, hint)
-    if request.timestamp_from_ms > NO_TIMESTAMP:
-        by_time = locate_timestamp(file, request.timestamp_from_ms)
-        if by_time.position > position:
-            return ScanStart(by_time.position, max(offset, by_time.next_offset))
-    return ScanStart(position, offset)
+def _find_start(file: SegmentFile, offset: int, request: ScanRequest, hint: PositionHint | None) -> ScanStart:
+    """Return the start by the hint or the offset index, or the one by the time index if that is further."""
+    by_offset = ScanStart(locate(file, offset, hint), offset)
+    if request.timestamp_from_ms <= NO_TIMESTAMP:  # every record is new enough
+        return by_offset
+    by_time = locate_timestamp(file, request.timestamp_from_ms)
+    if by_time.position <= by_offset.position:
+        return by_offset
+    return ScanStart(by_time.position, max(offset, by_time.next_offset))
 
 
 def _skip_damage(file: SegmentFile, state: ScanState, error: KafkalogError) -> bool:
@@ -203,15 +231,17 @@ def _skip_damage(file: SegmentFile, state: ScanState, error: KafkalogError) -> b
     damaged = state.position if error.position is None else error.position
     lowest, end = max(state.lowest_offset, file.base_offset), file.next_base_offset
     next_batch = find_next_batch(file, damaged, lowest)
-    while next_batch is not None and end is not None and next_batch.last_offset >= end:  # a batch of another segment
+    # A batch that was found inside a value is not part of this log, and may have offsets that belong to later segments.
+    while next_batch is not None and end is not None and next_batch.last_offset >= end:
         next_batch = find_next_batch(file, next_batch.position, lowest)
     state.stopped_by = None
-    if next_batch is None:
-        if end is None:  # the offsets of the last batch count even if its records cannot be read
-            header = file.proven_header(damaged)
-            end = state.next_offset if header is None else header.last_offset + 1
-        state.next_offset = max(state.next_offset, end)
-        return False
-    state.position, state.lowest_offset = next_batch.position, next_batch.base_offset
-    state.next_offset = max(state.next_offset, next_batch.base_offset)
-    return True
+    if next_batch is not None:
+        state.position, state.lowest_offset = next_batch.position, next_batch.base_offset
+        state.next_offset = max(state.next_offset, next_batch.base_offset)
+        return True
+    if end is None:
+        # Skip the offsets of the last batch if a valid CRC proves its header, so that only its records are wrong.
+        header = file.proven_header(damaged)
+        end = state.next_offset if header is None else header.last_offset + 1
+    state.next_offset = max(state.next_offset, end)
+    return False

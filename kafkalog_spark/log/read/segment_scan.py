@@ -55,7 +55,7 @@ class ScanState:
 
     Attributes:
         position: Position of the next batch.
-        next_offset: Offset from which the scan resumes. All requested records below it were read.
+        next_offset: Offset that the scan has reached. All requested records of the segment below it were read.
         is_done: True at the end of the offset range.
         stopped_by: Error of the bad batch at `position`; None if a good batch begins there or the file ends there. The
             caller decides whether it is the end of the log, damage, or a change of the file since.

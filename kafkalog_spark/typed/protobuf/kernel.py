@@ -79,7 +79,7 @@ def _put_elements(data, seen_row, end, columns, plan, slot, name_buffer):  # typ
         if wire == WireType.LEN:
             _, at = uvarint(data, at, end)
         if kind == Kind.TIMESTAMP:
-            result = _put_timestamp(data, at, after, column, slots[slot, Slot.CHECKED], columns)
+            result = _put_timestamp(data, at, after, column, slots[slot, Slot.MUST_FIT], columns)
             if result != ProtobufFault.NONE:
                 return result
         elif kind >= Kind.STRING:
@@ -96,7 +96,7 @@ def _put_numbers(data, at, end, columns, plan, slot, name_buffer):  # type: igno
     """Append the numbers of one occurrence of a repeated field; return whether they fit."""
     slots = plan.slots
     kind, column = slots[slot, Slot.KIND], slots[slot, Slot.ELEMENT]
-    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[slot, Slot.CHECKED] == 1
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[slot, Slot.IS_CLOSED] == 1
     while at < end:
         if kind <= Kind.ENUM_NAME:
             value, at = uvarint(data, at, end)
@@ -124,7 +124,7 @@ def _put_field(data, seen_row, columns, plan, slot, name_buffer):  # type: ignor
         present, data, at = True, plan.texts, slots[slot, Slot.DEFAULT]
         end = at + slots[slot, Slot.DEFAULT_SIZE]
     if kind == Kind.TIMESTAMP and present:
-        return _put_timestamp(data, at, end, column, slots[slot, Slot.CHECKED], columns)
+        return _put_timestamp(data, at, end, column, slots[slot, Slot.MUST_FIT], columns)
     if column < 0:
         return np.int64(ProtobufFault.NONE)
     if not present:

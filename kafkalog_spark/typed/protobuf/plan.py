@@ -1,6 +1,8 @@
 """The plan that the Protobuf kernel decodes with: for each message a row of `messages`, and for each field a slot.
 
-Lists of integers and bytes that belong to a slot are in `tables` and `texts`, and the slot has their position.
+A slot is a row of `slots`. `Message` and `Slot` are the indices of the cells of a row. A column is always one of the
+columns into which values are decoded (`ColumnTree`). Lists of integers and bytes that belong to a slot are in `tables`
+and `texts`, and the slot has their position.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from kafkalog_spark.format.layout import FaultCode
 from kafkalog_spark.typed.columns.kernel_program import Program
 
 MAX_ENUM_NAME = 512  # bytes of the name of an unknown number: UNKNOWN_ENUM_VALUE_, name of the enum, _, number
+NO_ONEOF = -1  # Slot.ONEOF of a field that is in no oneof with other fields
 
 
 class Message(IntEnum):
-    """Columns of `messages`, int64[m, len(Message)]."""
+    """Cells of a row of `messages`, int64[m, len(Message)]."""
 
     START = 0  # first slot; the slots are sorted by field number
     SLOTS = 1  # number of slots
@@ -25,28 +28,29 @@ class Message(IntEnum):
 
 
 class Slot(IntEnum):
-    """Columns of `slots`, int64[n, len(Slot)]."""
+    """Cells of a slot: a row of `slots`, int64[n, len(Slot)]."""
 
-    NUMBER = 0
+    NUMBER = 0  # field number
     KIND = 1  # Kind
     COLUMN = 2  # column of the field (of a repeated field: the list), or -1 to validate without storing
     ELEMENT = 3  # repeated fields: column of the elements (of a map: its entries)
     REPEATED = 4  # 1 if the field is repeated
     MESSAGE = 5  # message fields: row of `messages`
-    ONEOF = 6  # start in tables of (number of members, their indices in the message); -1 if the field is in no oneof
+    ONEOF = 6  # start in tables of (number of members, their indices in the message), or NO_ONEOF
     ABSENT = 7  # Absent
     IMPLICIT = 8  # 1 if the field has no presence, so that a zero on the wire means the same as absence
     NULLS = 9  # start in tables of the columns that get a null if the field is null
     NULLS_END = 10  # end of these
     ENUM = 11  # start in tables of (number, start in texts, length) for each symbol, sorted by number
     SYMBOLS = 12  # number of symbols
-    CHECKED = 13  # 1 for strings that must be UTF-8, for closed enums, in which an unknown number is an unknown field,
-    # and for timestamps that must fit 64 bits of microseconds, because Spark has a column for them
-    REQUIRED = 14  # 1 if the field is required
-    DEFAULT = 15  # start in texts of the encoded default, without a length
-    DEFAULT_SIZE = 16  # its size in bytes
-    UNKNOWN = 17  # enums: start in texts of the prefix of an unknown number's name
-    UNKNOWN_SIZE = 18  # its size in bytes
+    MUST_BE_UTF8 = 13  # strings: 1 if other bytes than UTF-8 are a fault
+    IS_CLOSED = 14  # enums: 1 if closed; the kernel then treats a number without a symbol as an unknown field
+    MUST_FIT = 15  # times: 1 if one that does not fit 64 bits of microseconds is a fault
+    REQUIRED = 16  # 1 if the field is required
+    DEFAULT = 17  # start in texts of the encoded default, without a length
+    DEFAULT_SIZE = 18  # its size in bytes
+    UNKNOWN = 19  # enums: start in texts of the prefix of an unknown number's name
+    UNKNOWN_SIZE = 20  # its size in bytes
 
 
 class Kind(IntEnum):

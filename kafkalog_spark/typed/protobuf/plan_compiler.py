@@ -1,7 +1,7 @@
 """Compiles a message descriptor and a projection into the plan that the Protobuf kernel runs (`plan.py`).
 
-The plan has a row of `messages` for each message, and a slot for each field. A slot of a message field refers to the
-row of that message.
+The plan has a row of `messages` for each message, and a slot for each field. The slot of a message field refers to the
+row of that message. `plan.py` defines the cells of both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 from kafkalog_spark.typed.protobuf import arrow_types, field_types
-from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Absent, Kind, Message, Plan, Slot
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, NO_ONEOF, Absent, Kind, Message, Plan, Slot
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 
 MAX_SLOTS = 100_000
@@ -23,34 +23,35 @@ MAX_SLOTS = 100_000
 
 _MAX_NUMBER_DIGITS = 12  # room for an int32 with its sign
 _MISSING_FIELD_NUMBERS_FROM = 1 << 40
-"""Field numbers from here on stand for projected columns without a field in the descriptor, in the order of columns.
-No message on the wire can contain them."""
+"""Field numbers from here on stand for projected columns whose field the descriptor lacks, in the order of the columns.
+No message on the wire can contain them, so these fields are always absent."""
 
 
 class PlanCompiler:
     """Compiles one root message. A message that is not projected is compiled once, however often it occurs.
 
-    Methods describe a message or field by its descriptor and two facts that are independent of each other:
-        column: None if the query does not read it. Its values are validated and not stored.
-        spark_type: None if the schema has no column for it. Spark then skips it, so fewer rules apply to its values.
+    Methods get a descriptor, and two facts that do not depend on each other:
+        column: The projected column. None if the query does not read it; values are then validated and not stored.
+        spark_type: The type in the schema. None if the schema lacks it; Spark then skips values, so that fewer rules
+            apply to them.
     """
 
     def __init__(self, plan: Plan, read_options: ProtobufReadOptions) -> None:
         self._plan, self._read_options = plan, read_options
         self._root_name: str | None = None
         self._unprojected_rows: dict[tuple[str, pa.DataType | None], int] = {}
-        """Row of each message that is not projected, by full name and Spark type."""
+        """Row number of each message that is not projected, by full name and Spark type."""
         self._oneof_tables: dict[str, int] = {}
-        """`Slot.ONEOF` of each oneof, by full name."""
-        self._enum_columns: dict[str, dict[Slot, int]] = {}
-        """Columns of a slot that all fields of an enum share, by the enum's full name."""
+        """Start of each oneof's table (`Slot.ONEOF`), by full name."""
+        self._enum_cells: dict[str, dict[Slot, int]] = {}
+        """Cells that the slots of all fields of an enum have in common, by the enum's full name."""
 
     def compile_message(self, descriptor: Any, column: ColumnTree | None, spark_type: pa.DataType | None) -> int:
-        """Compile a message and the messages in it; return its row in the plan's messages.
+        """Compile a message and the messages in it; return its row number in the plan's messages.
 
         Args:
             descriptor: Descriptor of the message.
-            column: Its column, or None.
+            column: Its projected column, or None.
             spark_type: The struct that Spark reads it as, or None.
 
         Raises:
@@ -60,26 +61,33 @@ class PlanCompiler:
         key = (descriptor.full_name, spark_type)
         if column is None and key in self._unprojected_rows:
             return self._unprojected_rows[key]
+        # The row is added before the fields are compiled, because a field may contain this message again.
         row_number = len(self._plan.messages)
-        message = [0] * len(Message)
-        message[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
-        self._plan.messages.append(message)
+        message_row = [0] * len(Message)
+        message_row[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
+        self._plan.messages.append(message_row)
         if column is None:
             self._unprojected_rows[key] = row_number
         fields = sorted(descriptor.fields, key=lambda field: field.number)
-        slots = [self._field_slot(field, fields, column, spark_type) for field in fields]
+        slots = [self._compile_field(field, fields, column, spark_type) for field in fields]
         if column is not None:
-            slots += self._slots_of_missing_fields(column, {field.name for field in fields})
-        if len(self._plan.slots) - self._plan.begin + len(slots) > MAX_SLOTS:
+            slots += self._compile_missing_fields(column, {field.name for field in fields})
+        slots_of_root = len(self._plan.slots) - self._plan.begin + len(slots)
+        if slots_of_root > MAX_SLOTS:
             raise OptionError(
                 f"the message {self._root_name} has more than {MAX_SLOTS:,} fields, including those of nested messages"
             )
-        message[Message.START], message[Message.SLOTS] = len(self._plan.slots), len(slots)
+        message_row[Message.START], message_row[Message.SLOTS] = len(self._plan.slots), len(slots)
         self._plan.slots += slots
         return row_number
 
-    def _slots_of_missing_fields(self, column: ColumnTree, names: set[str]) -> list[list[int]]:
-        """Return slots that fill with nulls the columns whose fields are not among `names`."""
+    def _compile_missing_fields(self, column: ColumnTree, names: set[str]) -> list[list[int]]:
+        """Return a slot for each column whose field the descriptor lacks; it fills the column with nulls.
+
+        Args:
+            column: Column of the message.
+            names: Names of the fields in the descriptor.
+        """
         slots = []
         for index, field in enumerate(column.type):
             if field.name not in names:
@@ -87,22 +95,24 @@ class PlanCompiler:
                 slot[Slot.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + index
                 slot[Slot.KIND] = Kind.INT32  # any kind, because no value is ever decoded
                 slot[Slot.COLUMN] = column.children[index].number
-                slot[Slot.ONEOF] = -1
-                self._set_null_columns(slot, column.children[index])
+                slot[Slot.ONEOF] = NO_ONEOF
+                slot[Slot.ABSENT] = Absent.NULL
+                self._fill_null_columns(slot, column.children[index])
                 slots.append(slot)
         return slots
 
-    def _field_slot(
+    def _compile_field(
         self, field: Any, fields: list[Any], message_column: ColumnTree | None, message_type: pa.DataType | None
     ) -> list[int]:
-        """Return the slot of a field.
+        """Compile a field and the messages in it; return its slot.
 
         Args:
             field: Descriptor of the field.
             fields: All fields of its message, sorted by number.
-            message_column: Column of the message, or None.
+            message_column: Projected column of the message, or None.
             message_type: The struct that Spark reads the message as, or None.
         """
+        # A value is one element of a repeated field (for a map: an entry), or the only value of another field.
         column = None if message_column is None else message_column.field(field.name)
         is_repeated = field_types.is_repeated(field)
         value_column = column.children[0] if is_repeated and column is not None else column
@@ -112,39 +122,42 @@ class PlanCompiler:
         slot[Slot.ELEMENT] = NOT_PROJECTED if value_column is None else value_column.number
         slot[Slot.REPEATED] = int(is_repeated)
         slot[Slot.REQUIRED] = int(field_types.is_required(field))
-        slot[Slot.ONEOF] = self._oneof_table(field, fields)
+        slot[Slot.ONEOF] = self._add_oneof(field, fields)
         if not is_repeated and column is not None:
-            self._set_null_columns(slot, column)
+            self._fill_null_columns(slot, column)
         if field.type == field_types.FieldType.MESSAGE:
-            self._set_message(slot, field, value_column, _value_type(message_type, field.name))
+            self._fill_message_slot(slot, field, value_column, _value_type(message_type, field.name))
         else:
-            self._set_scalar(slot, field, value_column)
+            self._fill_scalar_slot(slot, field, value_column)
         return slot
 
-    def _set_null_columns(self, slot: list[int], column: ColumnTree) -> None:
+    def _fill_null_columns(self, slot: list[int], column: ColumnTree) -> None:
+        """Set the columns that get a null if the field is null: `column` and, for a struct, those of its fields."""
         null_columns = column.null_columns()
         slot[Slot.NULLS] = self._plan.add_table(null_columns)
         slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
 
-    def _set_message(
+    def _fill_message_slot(
         self, slot: list[int], field: Any, value_column: ColumnTree | None, value_type: pa.DataType | None
     ) -> None:
-        """Set the columns of a slot that depend on the type of a message field, and compile that message."""
+        """Set the cells that only slots of message fields have, and compile the message."""
         slot[Slot.ABSENT] = Absent.DEFAULT if _is_in_map_entry(field) else Absent.NULL
         if field_types.is_time(field.message_type, "Timestamp", "Duration"):
             slot[Slot.KIND] = Kind.TIMESTAMP
-            slot[Slot.CHECKED] = int(value_type is not None)  # must fit 64 bits if Spark reads it
+            slot[Slot.MUST_FIT] = int(value_type is not None)  # Spark converts only the times that are in the schema
         else:
             slot[Slot.KIND] = Kind.MESSAGE
             slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
 
-    def _set_scalar(self, slot: list[int], field: Any, value_column: ColumnTree | None) -> None:
-        """Set the columns of a slot that depend on the type and the presence of a field that is no message."""
+    def _fill_scalar_slot(self, slot: list[int], field: Any, value_column: ColumnTree | None) -> None:
+        """Set the cells that depend on the type, the presence and the default of a field that is not a message."""
         slot[Slot.KIND] = int(arrow_types.scalar(field, self._read_options).kind)
         in_map_entry = _is_in_map_entry(field)
         is_repeated = field_types.is_repeated(field)
         is_implicit = not is_repeated and not field.has_presence
         slot[Slot.IMPLICIT] = int(is_implicit and not in_map_entry)
+        # As in Spark, an absent field without presence is null unless emit.default.values is set. The key and the value
+        # of a map's entry are never null.
         has_default = (
             in_map_entry
             or (not is_repeated and field.has_default_value)
@@ -153,22 +166,23 @@ class PlanCompiler:
         slot[Slot.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
         if field.type == field_types.FieldType.ENUM:
             name = field.enum_type.full_name
-            if name not in self._enum_columns:
-                self._enum_columns[name] = self._add_enum(field.enum_type)
-            for column_of_slot, value in self._enum_columns[name].items():
-                slot[column_of_slot] = value
+            if name not in self._enum_cells:
+                self._enum_cells[name] = self._add_enum(field.enum_type)
+            for cell, content in self._enum_cells[name].items():
+                slot[cell] = content
         elif field.type == field_types.FieldType.STRING:
-            slot[Slot.CHECKED] = int(field_types.checks_utf8(field))
-            if not slot[Slot.CHECKED] and value_column is not None:
+            must_be_utf8 = field_types.checks_utf8(field)
+            slot[Slot.MUST_BE_UTF8] = int(must_be_utf8)
+            if not must_be_utf8 and value_column is not None:
                 self._plan.java_texts.add(value_column.number)
         if not is_repeated:
-            self._set_default(slot, field)
+            self._fill_default(slot, field)
 
     def _add_enum(self, enum: Any) -> dict[Slot, int]:
-        """Add the symbols of an enum to the plan; return the columns that the slots of its fields share."""
+        """Add the symbols of an enum to the plan; return the cells that the slots of its fields have in common."""
         names: dict[int, str] = {}
         for value in enum.values:
-            names.setdefault(value.number, value.name)
+            names.setdefault(value.number, value.name)  # the first of several names of a number, as in Java
         table: list[int] = []
         for number in sorted(names):
             name = names[number].encode()
@@ -181,13 +195,13 @@ class PlanCompiler:
         return {
             Slot.ENUM: self._plan.add_table(table),
             Slot.SYMBOLS: len(names),
-            Slot.CHECKED: int(enum.is_closed),  # an unknown number is then an unknown field
+            Slot.IS_CLOSED: int(enum.is_closed),
             Slot.UNKNOWN: self._plan.add_text(unknown_prefix),
             Slot.UNKNOWN_SIZE: len(unknown_prefix),
         }
 
-    def _set_default(self, slot: list[int], field: Any) -> None:
-        """Store the default of a field as it would be encoded on the wire, without a length."""
+    def _fill_default(self, slot: list[int], field: Any) -> None:
+        """Set the default of a field to the bytes that would encode it on the wire, without a length."""
         value, kind = field.default_value, slot[Slot.KIND]
         if isinstance(value, str | bytes):
             encoded = value.encode() if isinstance(value, str) else value
@@ -202,11 +216,16 @@ class PlanCompiler:
         slot[Slot.DEFAULT] = self._plan.add_text(encoded)
         slot[Slot.DEFAULT_SIZE] = len(encoded)
 
-    def _oneof_table(self, field: Any, fields: list[Any]) -> int:
-        """Return `Slot.ONEOF` of a field: -1 if it is alone or in no oneof, else the start of the oneof's table."""
+    def _add_oneof(self, field: Any, fields: list[Any]) -> int:
+        """Add the table of a field's oneof to the plan, once; return its start, or NO_ONEOF.
+
+        Args:
+            field: Descriptor of the field.
+            fields: All fields of its message, sorted by number.
+        """
         oneof = field.containing_oneof
         if oneof is None or len(oneof.fields) < 2:
-            return -1
+            return NO_ONEOF
         if oneof.full_name not in self._oneof_tables:
             numbers = {member.number for member in oneof.fields}
             indexes = [i for i, candidate in enumerate(fields) if candidate.number in numbers]

@@ -123,9 +123,9 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
             if root and has_unknown:
                 return np.int64(ProtobufFault.MISMATCH), begin
         elif kind == Kind.STRING:
-            if slots[slot, Slot.CHECKED] and not is_utf8(data, value, at):
+            if slots[slot, Slot.MUST_BE_UTF8] and not is_utf8(data, value, at):
                 return np.int64(ProtobufFault.UTF8), begin
-        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[slot, Slot.CHECKED]:
+        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[slot, Slot.IS_CLOSED]:
             symbol, _ = uvarint(data, value, at)
             if symbol_of(plan, slot, np.int64(np.int32(symbol))) < 0:
                 if root:
@@ -159,7 +159,7 @@ def _count_packed(data, at, end, plan, slot, kind):  # type: ignore[no-untyped-d
             return np.int64(ProtobufFault.TRUNCATED), np.int64(0), False
         return np.int64(ProtobufFault.NONE), (end - at) // size, False
     elements, has_unknown = np.int64(0), False
-    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[slot, Slot.CHECKED] == 1
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[slot, Slot.IS_CLOSED] == 1
     while at < end:
         number, at = uvarint(data, at, end)
         if at > end:

@@ -1,14 +1,18 @@
-"""Buffers that are filled again, and the limits of the row filter."""
+"""Buffers that are filled again, in the same scan and in later ones, and the limits of the row filter."""
 
 from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from kafkalog_spark.kernels.rows import Rows
+from kafkalog_spark.log.decode import row_memory
 from kafkalog_spark.log.decode.row_buffers import BATCH_ROWS
+from kafkalog_spark.log.decode.scan_buffers import ScanBuffers
 from kafkalog_spark.log.decode.scan_request import ScanRequest
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.write.record_encoder import BatchParams
@@ -19,14 +23,34 @@ from tests.log.helpers.encoded_batches import encode_batches
 LARGEST = 2**63 - 1
 
 
-def many_records(directory: Path, batches: int) -> Path:
-    """Enough records for `batches` Arrow batches, each value telling its offset."""
+def many_records(directory: Path, batches: int, segments: int = 1, prefix: bytes = b"") -> Path:
+    """Enough records for `batches` Arrow batches in each of `segments` segments, each value telling its offset."""
     count = batches * BATCH_ROWS
-    values = pa.array([b"%07d" % n for n in range(count)], pa.binary())
-    data, offset = b"", 0
-    for encoded in encode_batches(pa.table({"value": values}), 0, BatchParams(), now_ms=1):
-        data += encoded.data
-    return write_segments(directory, {offset: data})
+    data = {}
+    for base in range(0, segments * count, count):
+        values = pa.array([prefix + b"%07d" % n for n in range(base, base + count)], pa.binary())
+        encoded = encode_batches(pa.table({"value": values}), base, BatchParams(), now_ms=1)
+        data[base] = b"".join(each.data for each in encoded)
+    return write_segments(directory, data)
+
+
+FULL_BATCHES = ScanRequest(columns=("value",), first_batch_rows=BATCH_ROWS)
+"""All buffer sets have the same size, that of the first batch too."""
+
+
+@pytest.fixture
+def new_sets(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each buffer set for which memory is allocated."""
+    sizes: list[int] = []
+    new_rows = row_memory._new_rows
+
+    def counted(limits: np.ndarray) -> Rows:
+        rows = new_rows(limits)
+        sizes.append(len(rows.value_offsets) - 1)
+        return rows
+
+    monkeypatch.setattr(row_memory, "_new_rows", counted)
+    return sizes
 
 
 def test_buffers_of_a_referenced_batch_are_not_reused(tmp_path: Path) -> None:
@@ -54,6 +78,36 @@ def test_unreferenced_buffers_are_reused(tmp_path: Path) -> None:
         places.add(found.column(0).buffers()[2].address)
         del found
     assert len(places) <= 4  # the small first batch, and two or three sets in turn
+
+
+def test_unreferenced_buffers_are_reused_in_the_next_segment(tmp_path: Path, new_sets: list[int]) -> None:
+    log = open_log(many_records(tmp_path, 1, segments=8))
+    for found in scan_partition(log, 0, log.log_end_offset, FULL_BATCHES):
+        del found
+    assert new_sets in ([BATCH_ROWS] * 2, [BATCH_ROWS] * 3)  # two or three sets in turn
+
+
+def test_unreferenced_buffers_are_reused_in_the_next_partition(tmp_path: Path, new_sets: list[int]) -> None:
+    buffers = ScanBuffers()
+    for batches, expected in ((4, [2, 3]), (5, [0]), (3, [0])):
+        log = open_log(many_records(tmp_path / str(batches), batches))
+        new_sets.clear()
+        for found in scan_partition(log, 0, log.log_end_offset, FULL_BATCHES, buffers=buffers):
+            del found
+        assert len(new_sets) in expected
+
+
+def test_referenced_buffers_are_not_reused_in_the_next_segment_or_partition(tmp_path: Path) -> None:
+    buffers = ScanBuffers()
+    held: list[pa.RecordBatch] = []
+    prefixes = (b"first", b"second")
+    for prefix in prefixes:
+        log = open_log(many_records(tmp_path / prefix.decode(), 1, segments=3, prefix=prefix))
+        held += scan_partition(log, 0, log.log_end_offset, FULL_BATCHES, buffers=buffers)
+    assert len({found.column(0).buffers()[2].address for found in held}) == len(held)
+    assert [value for found in held for value in found.column(0).to_pylist()] == [
+        prefix + b"%07d" % n for prefix in prefixes for n in range(3 * BATCH_ROWS)
+    ]
 
 
 def test_buffers_of_a_large_row_are_released_after_its_batch(tmp_path: Path) -> None:
