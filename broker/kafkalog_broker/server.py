@@ -222,7 +222,9 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     begin_loading(coordinators, is_mirror=is_mirror)
 
     network = _make_network(broker, static_config, bound, credentials, open_files, metrics)
-    started.callback(_logger.info, "longest times for which requests held the event loop: %s", network.shared.watch)
+    started.callback(
+        _logger.info, "longest times for which requests held the event loop: %s", network.shared.loop_watch
+    )
     started.push_async_callback(network.stop)
     if remote is not None:
         started.callback(remote.manager.begin_stop)
@@ -236,7 +238,7 @@ async def _start(static_config: BrokerConfig, options: Options, started: AsyncEx
     loaded.logs.cleaner.start()
     if mirror is not None:
         run_until_stop(started, _mirror_topics(mirror, broker))
-    periodic = PeriodicTasks(broker, network.shared.watch)
+    periodic = PeriodicTasks(broker, network.shared.loop_watch)
     run_until_stop(started, repeat("a periodic task", TICK_S, periodic.run_due))
     if any(security.tls is not None for security in config.listener_security.values()):
         reload = repeat("reading certificates", CERTIFICATES_S, periodic.reload_certificates)

@@ -92,23 +92,23 @@ def convert(log: Log, request: ConversionRequest, remote: RemoteRead | None = No
             if no message precedes the fault. Otherwise the window ends in front of it.
     """
     end_s = perf_counter() + MAX_CONVERSION_S
-    out = ConvertedWindow(request, request.offset)
+    converted = ConvertedWindow(request, request.offset)
     window = _local_window(log, request) if remote is None else _remote_window(remote)
     if window is None:
-        out.next_offset = request.until
-        return out
+        converted.next_offset = request.until
+        return converted
     try:
-        is_whole = _convert_batches(out, window, end_s)
+        is_whole = _convert_batches(converted, window, end_s)
     except KafkalogError as error:
-        if not out.pieces:
+        if not converted.pieces:
             if isinstance(error, BrokerError):
                 raise
             raise BrokerError(ErrorCode.corrupt_message, error.what) from error
-        out.is_full = True  # the next request begins with the fault and reports it
+        converted.is_full = True  # the next request begins with the fault and reports it
     else:
         if is_whole:
-            out.next_offset = window.next_offset
-    return out
+            converted.next_offset = window.next_offset
+    return converted
 
 
 def conversions_of(table: I64, magic: int, aborted: FindAborted) -> I64:
@@ -150,12 +150,12 @@ def _check_size(size: int) -> None:
         )
 
 
-def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> bool:
-    """Convert batch by batch until the window ends (True), `out` is full or the time is over (False)."""
+def _convert_batches(converted: ConvertedWindow, window: _Window, end_s: float) -> bool:
+    """Convert batch by batch until the window ends (True), `converted` is full or the time is over (False)."""
     load_kernel()  # loads LLVM without blocking other threads
     data = window.data
     table, fault = sweep_batches(data)
-    conversions = conversions_of(table, out.request.magic, window.aborted)
+    conversions = conversions_of(table, converted.request.magic, window.aborted)
     # Neighbouring batches with the same conversion are converted together, unless each becomes a wrapper.
     for first, last in pairwise(np.flatnonzero(np.diff(conversions, prepend=-1, append=-1)).tolist()):
         conversion = Conversion(int(conversions[first]))
@@ -163,18 +163,18 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
         for begin, end in pairwise(range(first, last + 1)) if is_compressed else ((first, last),):
             match conversion:
                 case Conversion.READABLE:
-                    _copy(out, data, table[begin:end])
+                    _copy(converted, data, table[begin:end])
                 case Conversion.RECORDS:
-                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.RECORDS)
+                    _convert_uncompressed(converted, data, table[begin:end], PayloadKind.RECORDS)
                 case Conversion.MESSAGES:
-                    _convert_uncompressed(out, data, table[begin:end], PayloadKind.MESSAGES)
+                    _convert_uncompressed(converted, data, table[begin:end], PayloadKind.MESSAGES)
                 case Conversion.COMPRESSED_RECORDS:
-                    convert_compressed(out, data, table[begin], PayloadKind.RECORDS)
+                    convert_compressed(converted, data, table[begin], PayloadKind.RECORDS)
                 case Conversion.COMPRESSED_MESSAGES:
-                    convert_compressed(out, data, table[begin], PayloadKind.MESSAGES)
-            if out.is_full:
+                    convert_compressed(converted, data, table[begin], PayloadKind.MESSAGES)
+            if converted.is_full:
                 return False
-            out.next_offset = max(int(table[end - 1, HeaderColumn.LAST_OFFSET]) + 1, out.next_offset)
+            converted.next_offset = max(int(table[end - 1, HeaderColumn.LAST_OFFSET]) + 1, converted.next_offset)
             if perf_counter() >= end_s:
                 return False
     if fault is not None:
@@ -184,18 +184,18 @@ def _convert_batches(out: ConvertedWindow, window: _Window, end_s: float) -> boo
     return True
 
 
-def _copy(out: ConvertedWindow, data: memoryview, batches: I64) -> None:
+def _copy(converted: ConvertedWindow, data: memoryview, batches: I64) -> None:
     start = int(batches[0, HeaderColumn.POSITION])
     ends = np.cumsum(batches[:, HeaderColumn.SIZE])
-    fitting = int(np.searchsorted(ends, out.room_left, side="right"))
+    fitting = int(np.searchsorted(ends, converted.room_left, side="right"))
     if fitting:
-        out.add(data[start : start + int(ends[fitting - 1])])
+        converted.add(data[start : start + int(ends[fitting - 1])])
     if fitting < len(batches):
         position, size = int(batches[fitting, HeaderColumn.POSITION]), int(batches[fitting, HeaderColumn.SIZE])
-        out.add_oversized(data[position : position + size])
+        converted.add_oversized(data[position : position + size])
 
 
-def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
+def _convert_uncompressed(converted: ConvertedWindow, data: memoryview, batches: I64, kind: PayloadKind) -> None:
     """Convert neighbouring batches, or messages, in one call of the kernels."""
     units = units_of_batches(batches)
     max_records = len(batches)
@@ -206,13 +206,13 @@ def _convert_uncompressed(out: ConvertedWindow, data: memoryview, batches: I64, 
         announced = int(np.maximum(batches[:, HeaderColumn.COUNT], 0).sum())
         size = int(batches[:, HeaderColumn.SIZE].sum())
         max_records = min(announced, size // layout.MIN_RECORD_SIZE)
-    magic = out.request.magic
+    magic = converted.request.magic
     payload = as_array(data)
-    messages, is_malformed = locate_messages(kind, payload, units, out.request.offset, max_records)
-    fitting = int(np.searchsorted(end_positions(messages, magic), out.room_left, side="right"))
+    messages, is_malformed = locate_messages(kind, payload, units, converted.request.offset, max_records)
+    fitting = int(np.searchsorted(end_positions(messages, magic), converted.room_left, side="right"))
     if fitting:
-        out.add(encode_messages(payload, messages[:fitting], magic))
+        converted.add(encode_messages(payload, messages[:fitting], magic))
     if fitting < len(messages):
-        out.add_oversized(encode_messages(payload, messages[fitting : fitting + 1], magic))
+        converted.add_oversized(encode_messages(payload, messages[fitting : fitting + 1], magic))
     elif is_malformed:
         raise CorruptBatch("a record is malformed")

@@ -133,7 +133,7 @@ class Fetcher:
                     return fetched
                 time_slice = TimeSlice()
                 if polls.awake > AWAKE_AT_ONCE:
-                    await time_slice.wait_first_slice()
+                    await time_slice.wait_slice()
                 if is_expired and all(map(_is_unchanged, fetched.partitions)):
                     return fetched
                 fetched = await read(time_slice)

@@ -1,11 +1,13 @@
 """Conversion of compressed batches and wrappers into wrappers v0 or v1 with the same codec.
 
 A batch becomes several wrappers if its messages exceed WRAPPED_BYTES or the room in the response. The first wrapper
-begins with the first wanted record, so a client can read a batch of any size in parts, if each record fits into a
-response.
+begins with the first requested record, so that a client can read a large batch in several responses. Only a single
+record must fit into a response.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,82 +40,119 @@ WRAPPER_OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 """Bytes of a wrapper besides its value."""
 
 _MAX_WRAPPED_MESSAGES = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
-_SCRATCH_BYTES = 256 << 10
+_SOURCE_MAGIC = 1  # of wrappers that are converted: every client can read wrappers v0
+_SCRATCH_BYTES = 256 << 10  # initial size of the buffer for the messages of a wrapper, which grows on demand
 _LZ4_CHECKSUM_AT = 6
 """Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
 _NOT_IN_MESSAGE_SETS = frozenset(codec for codec, properties in CODECS.items() if not properties.in_message_sets)
 
 
-def convert_compressed(out: ConvertedWindow, data: memoryview, batch: I64, kind: PayloadKind) -> None:
-    """Convert one compressed batch or wrapper v1, given its row in the header table of `data`.
+class _DecompressedBatch(NamedTuple):
+    """A compressed batch after its decompression, and how far its messages have been converted.
+
+    Attributes:
+        codec: Codec of the batch, which the new wrappers get too.
+        kind: Kind of the content of `payload`.
+        payload: The records of a v2 batch, or the messages of a wrapper.
+        units: int64[1, len(Unit)]: the batch as the kernels take it. `advance` changes START and COUNT.
+    """
+
+    codec: Codec
+    kind: PayloadKind
+    payload: U8
+    units: I64
+
+    @property
+    def has_more(self) -> bool:
+        """True if messages are left after the last call of `advance`."""
+        return bool(self.units[0, Unit.START] < self.units[0, Unit.END])
+
+    def advance(self, last: I64) -> None:
+        """Continue after a message, given its columns (see MessageColumn)."""
+        self.units[0, Unit.START] = last[MessageColumn.END]
+        self.units[0, Unit.COUNT] -= last[MessageColumn.NUMBER] + 1  # of records; messages are not counted
+
+
+def convert_compressed(converted: ConvertedWindow, data: memoryview, batch: I64, kind: PayloadKind) -> None:
+    """Convert one compressed batch or wrapper v1 until its end, or until the window is full.
+
+    Args:
+        converted: Gets the wrappers.
+        data: Bytes of a window of the log.
+        batch: Row of the batch in the header table of `data`.
+        kind: RECORDS for a v2 batch, MESSAGES for a wrapper.
 
     Raises:
         CorruptBatch: A record is malformed, or the batch cannot be decompressed.
         BrokerError: unsupported_compression_type for zstd, which messages v0 and v1 cannot have.
     """
-    position, size = int(batch[HeaderColumn.POSITION]), int(batch[HeaderColumn.SIZE])
-    attributes = int(batch[HeaderColumn.ATTRIBUTES])
-    codec = attributes & layout.ATTRIBUTE_CODEC
-    compressed = data[position : position + size]
+    codec = int(batch[HeaderColumn.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
     if codec in _NOT_IN_MESSAGE_SETS:
         name = Codec(codec).label
         raise BrokerError(
             ErrorCode.unsupported_compression_type,
             f"{name} batches cannot be converted for clients that do not support {name}",
         )
-    unit_table = units_of_batches(batch[None])
-    unit = unit_table[0]
-    if kind is PayloadKind.MESSAGES:
-        from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
-
-        scratch = Scratch(_SCRATCH_BYTES, expected_size=MAX_DECOMPRESSED)
-        opened = open_wrapper(
-            compressed, 1, attributes, int(batch[HeaderColumn.LAST_OFFSET]), scratch, MAX_DECOMPRESSED
-        )
-        payload = scratch.read_only()
-        unit[Unit.END], unit[Unit.BASE_OFFSET] = opened.end, opened.offset_shift
-    else:
-        records = decompress_records(codec, compressed[layout.RECORDS_AT :])
-        payload = as_array(records)
-        unit[Unit.END] = len(records)
-    unit[Unit.START] = 0
-    _add_wrappers(out, Codec(codec), payload, unit_table, kind)
+    position, size = int(batch[HeaderColumn.POSITION]), int(batch[HeaderColumn.SIZE])
+    compressed = data[position : position + size]
+    decompress = _decompress_batch if kind is PayloadKind.RECORDS else _decompress_wrapper
+    source = decompress(compressed, batch, codec)
+    while _add_wrapper(converted, source):
+        pass
 
 
-def _add_wrappers(out: ConvertedWindow, codec: Codec, payload: U8, unit_table: I64, kind: PayloadKind) -> None:
-    """Add wrappers of the messages in `payload` until all are added or the window is full.
+def _decompress_batch(compressed: memoryview, batch: I64, codec: int) -> _DecompressedBatch:
+    records = decompress_records(codec, compressed[layout.RECORDS_AT :])
+    units = units_of_batches(batch[None])
+    units[0, Unit.START], units[0, Unit.END] = 0, len(records)
+    return _DecompressedBatch(Codec(codec), PayloadKind.RECORDS, as_array(records), units)
 
-    `unit_table` has one row. Its start and count advance to the messages that are not added yet.
+
+def _decompress_wrapper(compressed: memoryview, batch: I64, codec: int) -> _DecompressedBatch:
+    from kafkalog_spark.log.decode.decompressed_batches import open_wrapper  # loads Numba
+
+    scratch = Scratch(_SCRATCH_BYTES, expected_size=MAX_DECOMPRESSED)
+    attributes, offset = int(batch[HeaderColumn.ATTRIBUTES]), int(batch[HeaderColumn.LAST_OFFSET])
+    wrapper = open_wrapper(compressed, _SOURCE_MAGIC, attributes, offset, scratch, MAX_DECOMPRESSED)
+    units = units_of_batches(batch[None])
+    units[0, Unit.START], units[0, Unit.END] = 0, wrapper.end
+    units[0, Unit.BASE_OFFSET] = wrapper.offset_shift
+    return _DecompressedBatch(Codec(codec), PayloadKind.MESSAGES, scratch.read_only(), units)
+
+
+def _add_wrapper(converted: ConvertedWindow, source: _DecompressedBatch) -> bool:
+    """Add a wrapper of the next messages of `source`, and advance `source` past them.
+
+    Returns:
+        False if no message is left, or the window is full.
     """
-    unit = unit_table[0]
-    while True:
-        located = locate_messages(kind, payload, unit_table, out.request.offset, _MAX_WRAPPED_MESSAGES)
-        messages = located.columns
-        ends = end_positions(messages, out.request.magic)
-        # A codec can make data larger, by less than 1/64. So this many bytes fit even if they do not compress.
-        certain_bytes = min(out.room_left - WRAPPER_OVERHEAD - out.room_left // 64, WRAPPED_BYTES)
-        count = int(np.searchsorted(ends, max(certain_bytes, 1), side="right"))
-        if located.is_malformed and count == len(messages):
-            raise CorruptBatch("a record is malformed")
-        if not len(messages):
-            return
-        wrapper, count = _encode_fitting(out, codec, payload, messages, ends, unit, max(count, 1))
-        if len(wrapper) > out.room_left:
-            out.add_oversized(wrapper)
-            return
-        out.add(wrapper)
-        last = messages[count - 1]
-        unit[Unit.START] = last[MessageColumn.END]
-        unit[Unit.COUNT] -= last[MessageColumn.NUMBER] + 1
-        if unit[Unit.START] >= unit[Unit.END]:
-            return
-        if out.room_left <= WRAPPER_OVERHEAD:
-            out.is_full = True
-            return
+    located = locate_messages(
+        source.kind, source.payload, source.units, converted.request.offset, _MAX_WRAPPED_MESSAGES
+    )
+    messages = located.columns
+    ends = end_positions(messages, converted.request.magic)
+    # 1/64 of the room is for codecs that make incompressible data larger. The frame of a codec can make a few bytes
+    # larger by more than 1/64; then `_encode_fitting` tries fewer messages.
+    safe_bytes = min(converted.room_left - WRAPPER_OVERHEAD - converted.room_left // 64, WRAPPED_BYTES)
+    count = int(np.searchsorted(ends, safe_bytes, side="right"))
+    if located.is_malformed and count == len(messages):  # otherwise the wrapper ends before the malformed record
+        raise CorruptBatch("a record is malformed")
+    if not len(messages):
+        return False
+    wrapper, count = _encode_fitting(converted, source, messages, ends, max(count, 1))
+    if len(wrapper) > converted.room_left:
+        converted.add_oversized(wrapper)
+        return False
+    converted.add(wrapper)
+    source.advance(messages[count - 1])
+    if not source.has_more:
+        return False
+    converted.is_full = converted.room_left <= WRAPPER_OVERHEAD
+    return not converted.is_full
 
 
 def _encode_fitting(
-    out: ConvertedWindow, codec: Codec, payload: U8, messages: I64, ends: I64, unit: I64, count: int
+    converted: ConvertedWindow, source: _DecompressedBatch, messages: I64, ends: I64, count: int
 ) -> tuple[bytes, int]:
     """Encode a wrapper of the first `count` messages, or of fewer if it does not fit into the window.
 
@@ -124,20 +163,25 @@ def _encode_fitting(
         The wrapper and the number of its messages. It may be too large only if that number is 1.
     """
     while True:
-        wrapper = _encode_wrapper(out.request.magic, codec, payload, messages[:count], unit)
-        if len(wrapper) <= out.room_left or count == 1:
+        wrapper = _encode_wrapper(converted.request.magic, source, messages[:count])
+        if len(wrapper) <= converted.room_left or count == 1:
             return wrapper, count
-        # The messages compress badly: try half of their bytes.
+        # The codec has made the messages larger than the room: try half of their bytes.
         count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
 
 
-def _encode_wrapper(magic: int, codec: Codec, payload: U8, messages: I64, unit: I64) -> bytes:
-    is_append_time = bool(unit[Unit.APPEND_TIME])
-    largest = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
-    timestamp = unit[Unit.TIMESTAMP] if is_append_time else largest
-    value = compress(codec, encode_messages(payload, messages, magic, relative_offsets=magic == 1))
-    if codec == Codec.LZ4 and magic == 0:  # these clients compute the checksum over the magic number too (KAFKA-3160)
+def _encode_wrapper(magic: int, source: _DecompressedBatch, messages: I64) -> bytes:
+    unit, codec = source.units[0], source.codec
+    attributes = int(codec)
+    if unit[Unit.APPEND_TIME]:
+        timestamp = unit[Unit.TIMESTAMP]
+        if magic == 1:
+            attributes |= layout.ATTRIBUTE_LOG_APPEND_TIME
+    else:
+        timestamp = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+    value = compress(codec, encode_messages(source.payload, messages, magic, relative_offsets=magic == 1))
+    if codec == Codec.LZ4 and magic == 0:
+        # Clients of v0 compute the checksum over the magic number of the LZ4 frame, too (KAFKA-3160).
         checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
         value = value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]
-    attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if is_append_time and magic == 1 else 0)
     return build_wrapper(magic, attributes, value, int(messages[-1, MessageColumn.OFFSET]), int(timestamp))

@@ -104,7 +104,7 @@ class Collector:
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
         if self._network is not None:
-            for holder, seconds in self._network.shared.watch.longest.items():
+            for holder, seconds in self._network.shared.loop_watch.longest.items():
                 samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, holder)
 
     async def _add_connections(self, samples: Samples, time_slice: TimeSlice) -> None:

@@ -1,8 +1,8 @@
 """One connection: reads request frames, and writes responses in the same order with bounded memory.
 
 As in Kafka, one request of a connection is handled at a time. A connection that has used up its time slice of the event
-loop queues for the next one (`FairQueue`), so pipelining gives it no more than its share. While the peer does not read
-its responses, no further request is handled (`response_writer`).
+loop queues for a turn (`FairQueue`), so pipelining gives it no more than its share. While the peer does not read its
+responses, no further request is handled (`ResponseWriter`).
 
 If the peer closes its side of the connection, requests that have arrived completely are still handled, because a
 producer with acks=0 may send and close.
@@ -26,6 +26,7 @@ from kafkalog_broker.net.response_stream import BUFFER_BYTES
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter
 from kafkalog_broker.net.sasl_gate import NewSaslGate
 from kafkalog_broker.net.shared_resources import SharedResources
+from kafkalog_broker.net.socket_address import host_and_port
 from kafkalog_broker.protocol.connection_info import ConnectionInfo, MemoryLease
 from kafkalog_broker.runtime.state_machine import next_state
 from kafkalog_broker.runtime.step_timing import NOT_BEGUN, timed
@@ -81,21 +82,21 @@ class Connection(asyncio.BufferedProtocol):
         if new_gate is not None:
             self._dispatch = gate = new_gate(shared.dispatch, self.authenticated)
             max_request_bytes = min(max_request_bytes, gate.max_request_bytes)
-        self.requests = RequestReader(shared.receive_buffer, max_request_bytes, shared.memory, shared.read_turns)
+        self._requests = RequestReader(shared.receive_buffer, max_request_bytes, shared.memory, shared.read_turns)
         self._writer = ResponseWriter(shared.loop, shared.send_buffers)
         self.info.mute = self._writer.mute
         self.info.hold = self.leases.append
         self._transport: asyncio.Transport | None = None  # until connection_made, and after connection_lost
-        self._busy = False  # a request is being handled
+        self._is_handling = False  # a request is being handled, or its response written
         self._last_read = self._loop.time()
         self._delayed_start: asyncio.TimerHandle | None = None  # while max.connection.creation.rate delays requests
         self._authentication_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass of it
-        self._transport = self.requests.transport = self._writer.transport = transport
-        self.info.host, self.info.port = _host_and_port(transport.get_extra_info("peername"))
-        self.info.local_host, self.info.local_port = _host_and_port(transport.get_extra_info("sockname"))
+        self._transport = self._requests.transport = self._writer.transport = transport
+        self.info.host, self.info.port = host_and_port(transport.get_extra_info("peername"))
+        self.info.local_host, self.info.local_port = host_and_port(transport.get_extra_info("sockname"))
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         admission = self._shared.quotas.admit(self)
         if admission.refusal is not None:
@@ -114,13 +115,13 @@ class Connection(asyncio.BufferedProtocol):
             self._start_handling()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.requests.buffer()
+        return self._requests.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._fair_queue.immediate_slices_end = None  # a new iteration of the loop has begun
+        self._fair_queue.begin_iteration()
         self._last_read = self._loop.time()
         try:
-            self.requests.accept_bytes(nbytes, self._busy)
+            self._requests.accept_bytes(nbytes, self._is_handling)
         except (MalformedRequest, MemoryError) as error:
             self.abort_with(str(error) or "no memory for the request")
 
@@ -128,7 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         """Drain the connection, because the peer has closed its side.
 
         Returns:
-            True, which keeps the transport open until the received requests are handled; False if it was refused.
+            True to keep the transport open until the received requests are handled; False for a refused connection,
+            whose transport then closes itself.
         """
         if self.state is ConnectionState.REFUSED:
             return False
@@ -145,17 +147,17 @@ class Connection(asyncio.BufferedProtocol):
         self._writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.requests.end()
+        self._requests.end()
         self._enter(ConnectionState.CLOSED)
         self._cancel_authentication_deadline()
-        self._transport = self.requests.transport = self._writer.transport = None
+        self._transport = self._requests.transport = self._writer.transport = None
         self._dispatch = self._shared.dispatch  # breaks the reference cycle with the gate
         self._shared.quotas.release(self)
         self._notify_end()
         self.resume_writing()
         if self._delayed_start is not None:
             self._delayed_start.cancel()
-            self.requests.drop()
+            self._requests.drop()
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 
@@ -177,14 +179,14 @@ class Connection(asyncio.BufferedProtocol):
         """
         self.info.principal = principal
         self._cancel_authentication_deadline()
-        self.requests.max_bytes = self._max_request_bytes
+        self._requests.max_bytes = self._max_request_bytes
         if self.state in (ConnectionState.HANDSHAKING, ConnectionState.AUTHENTICATING):
             self._enter(ConnectionState.SERVING)
 
     def stop(self) -> None:
         """Finish the current request, discard waiting ones, then close."""
         self._drain()
-        self.requests.drop()
+        self._requests.drop()
         self._notify_end()
         if self._delayed_start is not None:
             self.abort()
@@ -203,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():  # a closing transport has been logged, and only sends remaining bytes
             self._shared.close_log.log(level, "connection %s closed: %s", self.info, reason)
         self._drain()
-        self.requests.drop()
+        self._requests.drop()
         self._transport.abort()
 
     @property
@@ -212,7 +214,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._writer.unread_bytes
 
     def release_leases(self) -> None:
-        """Release the memory budgets: the rest of the response is in the transport's write buffer, which is bounded."""
+        """Release the memory budgets that the current response holds.
+
+        Called when the response has been written, or is discarded. Bytes that the peer has not read may still be in the
+        transport's write buffer, which is bounded.
+        """
         while self.leases:
             self.leases.pop().release()
 
@@ -225,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         Returns:
             True if it was closed.
         """
-        if self._busy and self._writer.writable is None:
+        if self._is_handling and self._writer.writable is None:
             return False
         self._writer.note_progress()
         if max(self._last_read, self._writer.last_progress) >= before:
@@ -236,23 +242,23 @@ class Connection(asyncio.BufferedProtocol):
     def _start_handling(self) -> None:
         self._delayed_start = None
         self.task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
-        self.task.add_done_callback(lambda _: self.requests.drop())
+        self.task.add_done_callback(lambda _: self._requests.drop())
 
     async def _serve(self) -> None:
         try:
             await self._serve_requests()
         except ConnectionClosed as closed:
             self._shared.close_log.log(closed.level, "connection %s closed: %s", self.info, closed)
-            if closed.last is not None:
-                self._writer.write(closed.last, ())
+            if closed.last_response is not None:
+                self._writer.write(closed.last_response, ())
         except MalformedRequest as error:
             self._shared.close_log.log(logging.WARNING, "connection %s closed: %s", self.info, error)
-        except Exception as error:  # noqa: BLE001 - a defect must be logged and must not affect other connections
-            _logger.error("connection %s closed: %s: %s", self.info, type(error).__name__, error)
+        except Exception as error:  # a defect must be logged, and must not affect other connections
+            _logger.exception("connection %s closed: %s: %s", self.info, type(error).__name__, error)
         finally:
             self.release_leases()
             self._drain()
-            self.requests.drop()
+            self._requests.drop()
             if self._transport is not None:
                 self._writer.write_held()
                 self._transport.close()
@@ -260,18 +266,22 @@ class Connection(asyncio.BufferedProtocol):
     async def _serve_requests(self) -> None:
         """Handle requests in order until the connection ends.
 
-        A request whose handler awaits nothing is handled without a suspension of this task, so many such requests are
-        handled in a row, but only until `slice_end`. A suspension ends the slice.
+        The task handles requests in a row, without being suspended, until the end of its slice of the event loop. Then
+        it queues for a turn, a longer slice (`wait_turn`).
 
-        This runs for each request, so its phases are not functions of their own.
+        A suspension for another reason (no request, a handler that awaits something, a peer that does not read) ends
+        the slice early. The next request then begins a new slice: `slice_now` grants it without waiting, or
+        `wait_slice` after the slices of other connections.
+
+        This loop runs once for each request, so its steps are not functions of their own.
         """
         dispatch = self._dispatch
         queue = self._fair_queue
-        loop_watch = self._shared.watch
-        requests, writer = self.requests, self._writer
+        loop_watch = self._shared.loop_watch
+        requests, writer = self._requests, self._writer
         frames = requests.frames
         counts_memory = self._shared.memory.is_limited
-        now = 0.0
+        now = 0.0  # perf_counter when the last slice began or the last request had its first step
         slice_end: float | None = None  # None: the next request begins a new slice
         while True:
             # Wait for a request.
@@ -283,7 +293,8 @@ class Connection(asyncio.BufferedProtocol):
                 await requests.wait_more()
                 slice_end = None
                 continue
-            # Wait for the event loop, unless the slice goes on or a new one is granted at once.
+
+            # Begin a slice or a turn, unless the present one has time left. `stop` may drop the requests meanwhile.
             if slice_end is None:
                 now = perf_counter()
                 slice_end = queue.slice_now(now)
@@ -291,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
                     writer.write_held()
                     slice_end = await queue.wait_slice()
                     now = perf_counter()
-                    if not frames:  # the requests were dropped meanwhile
+                    if not frames:
                         continue
             elif now >= slice_end:
                 writer.write_held()
@@ -299,55 +310,58 @@ class Connection(asyncio.BufferedProtocol):
                 now = perf_counter()
                 if not frames:
                     continue
-            # Handle the request. The first step of a coroutine runs here, because most handlers need no other.
+
+            # Handle the request. The first step of a coroutine runs here, without `await`. Most handlers have no other,
+            # and then the slice goes on.
             frame = requests.next_frame()
-            self._busy = True
+            self._is_handling = True
             began = now
-            waits_for: Any = NOT_BEGUN  # what the coroutine awaits after its first step
+            awaited: Any = NOT_BEGUN  # what the coroutine awaits after its first step, if it has not ended
             result_or_coroutine: Any = dispatch(frame, self.info)
             if type(result_or_coroutine) is CoroutineType:
                 try:
-                    waits_for = result_or_coroutine.send(None)
+                    awaited = result_or_coroutine.send(None)
                 except StopIteration as done:
                     pieces = done.value
             else:
                 pieces = result_or_coroutine
             now = perf_counter()
-            if waits_for is not NOT_BEGUN or now - began > MIN_HOLD_S:
+            if awaited is not NOT_BEGUN or now - began > MIN_HOLD_S:
                 api_key = bytes(frame[:2])  # a view would keep the frame in memory
                 loop_watch.note(api_key, now - began)
             del frame  # its records need not stay in memory until the response is sent
-            if waits_for is not NOT_BEGUN:
+            if awaited is not NOT_BEGUN:
                 writer.write_held()
-                pieces = await timed(result_or_coroutine, partial(loop_watch.note, api_key), waits_for)
+                pieces = await timed(result_or_coroutine, partial(loop_watch.note, api_key), awaited)
                 slice_end = None
-            del result_or_coroutine
+            del result_or_coroutine  # a reference to it would keep the response in memory
             if counts_memory:
                 requests.release_frame()
+
             # Write the response. Each path above has assigned `pieces`; None if the request has no response.
             if pieces is not None and self._transport is not None:
-                must_stream = (len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)) or (
-                    # Encrypting 50 MB in one step would hold the event loop.
-                    self._is_encrypted and sum(map(len, pieces)) > BUFFER_BYTES
-                )
-                if must_stream:
+                # `encode_response` puts bytes before and after each FileSlice, so a response with one has three pieces.
+                has_file_slices = len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces)
+                # Encrypting 50 MB in one step would hold the event loop.
+                takes_long = self._is_encrypted and sum(map(len, pieces)) > BUFFER_BYTES
+                if has_file_slices or takes_long:
                     await writer.stream(pieces)
                 else:
                     writer.write(pieces, frames)
-                del pieces
+                del pieces  # else the response would stay in memory while the task waits
             if writer.writable is not None:
                 await writer.writable
                 slice_end = None
             if self.leases:
                 self.release_leases()
-            self._busy = False
+            self._is_handling = False
 
     def _enter(self, state: ConnectionState) -> None:
         self.state = next_state(TRANSITIONS, self.state, state)
 
     def _refuse(self, transport: asyncio.Transport, delay_s: float) -> None:
         self._enter(ConnectionState.REFUSED)
-        self.requests.end()
+        self._requests.end()
         if delay_s:
             transport.pause_reading()
             self._loop.call_later(delay_s, self.abort)
@@ -356,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _drain(self) -> None:
         """Accept no further bytes. Idempotent."""
-        self.requests.end()
+        self._requests.end()
         if self.state in READING_STATES:
             self._enter(ConnectionState.DRAINING)
 
@@ -366,19 +380,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self.info.is_closed:
             for callback in self.info.mark_closed():
                 callback()
-        self.requests.wake_up()
+        self._requests.wake_up()
 
     def _cancel_authentication_deadline(self) -> None:
         if self._authentication_deadline is not None:
             self._authentication_deadline.cancel()
             self._authentication_deadline = None
-
-
-def _host_and_port(name: Any) -> tuple[str, int]:
-    """Return host and port of a socket address, or ("unknown", 0)."""
-    if not isinstance(name, tuple) or len(name) < 2:
-        return "unknown", 0
-    host = str(name[0])
-    # On a dual-stack socket an IPv4 peer is ::ffff:10.0.0.1, which Java also shows as 10.0.0.1.
-    ipv4 = host.removeprefix("::ffff:")
-    return host if ":" in ipv4 else ipv4, int(name[1])

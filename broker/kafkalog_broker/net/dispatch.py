@@ -73,13 +73,13 @@ class ConnectionClosed(Exception):
 
     Attributes:
         level: Level of the log line.
-        last: Response to write before the connection is closed, or None.
+        last_response: Response to write before the connection is closed, or None.
     """
 
-    def __init__(self, why: str, level: int = logging.WARNING, last: ResponsePieces = None) -> None:
+    def __init__(self, why: str, level: int = logging.WARNING, last_response: ResponsePieces = None) -> None:
         super().__init__(why)
         self.level = level
-        self.last = last
+        self.last_response = last_response
 
 
 def dispatcher(

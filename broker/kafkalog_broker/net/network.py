@@ -57,7 +57,7 @@ class Network:
         self.loop = loop = asyncio.get_running_loop()
         self.quotas = ConnectionQuotas(config, open_files, loop.time, ip_wait_ms)
         self.shared = SharedResources(dispatch, self.quotas, config.queued_max_request_bytes, LogRate(_logger))
-        self.tls_turns = TlsTurns(loop, self.shared.watch)
+        self.tls_turns = TlsTurns(loop, self.shared.loop_watch)
         self.host_look_up: asyncio.Task[None] | None = None
         self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None

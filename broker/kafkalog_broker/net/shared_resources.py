@@ -34,7 +34,7 @@ class SharedResources:
         self.loop = loop = asyncio.get_running_loop()
         self.fair_queue = fair_queue()
         self.memory = MemoryPool(queued_max_request_bytes)
-        self.watch = LoopWatch()
+        self.loop_watch = LoopWatch()
         self.read_turns = ReadTurns(loop)
         self.unread = UnreadResponses(loop)
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))

@@ -9,6 +9,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_messages import response_class
 from kafkalog_broker.protocol.request import Request
 from kafkalog_broker.protocol.request_mapping import request_mapping
+from kafkalog_spark.format.messages.classes import StructValue
 
 _ELECT_LEADERS, _ALTER_PARTITION_REASSIGNMENTS = 43, 45
 _APIS_WITH_ERRORS_ON_BOTH_LEVELS = frozenset({_ELECT_LEADERS, _ALTER_PARTITION_REASSIGNMENTS})
@@ -29,17 +30,19 @@ def error_response(request: Request, code: ErrorCode, message: str | None = None
 def _error_structs(
     struct_class: Any, items: Sequence[Any], code: ErrorCode, message: str | None, *, on_both_levels: bool
 ) -> tuple[Any, ...]:
-    """Build a struct with the error for each of `items`: request structs, numbers or names."""
+    """Build a struct with the error for each of `items`: request structs, or plain values (numbers, names)."""
     if not items:
         return ()
     request_class: Any = type(items[0])  # Any, because mypy does not consider a class hashable
     mapping = request_mapping(struct_class, request_class)
+    is_struct = issubclass(request_class, StructValue)
     common: dict[str, Any] = dict.fromkeys(mapping.error_fields, code)
     if "error_message" in struct_class._fields:
         common["error_message"] = message
     structs = []
     for item in items:
-        values = common | {name: getattr(item, name, item) for name in mapping.copied_fields}
+        # A plain value is itself the value of the field. It may have an attribute of that name, as `str.partition`.
+        values = common | {name: getattr(item, name) if is_struct else item for name in mapping.copied_fields}
         if mapping.results is not None and (on_both_levels or not mapping.error_fields):
             nested_items = getattr(item, mapping.request_array) or ()
             values[mapping.results] = _error_structs(

@@ -43,12 +43,13 @@ def request_mapping(struct_class: Any, request_class: Any) -> RequestMapping:
     """
     fields = struct_class._struct.present
     error_fields = tuple(field.name for field in fields if field.type == "error_code")
-    request_fields = request_class._struct.present if issubclass(request_class, StructValue) else ()
+    is_plain_value = not issubclass(request_class, StructValue)
+    request_fields = () if is_plain_value else request_class._struct.present
     request_names = {field.name for field in request_fields}
     copied_fields = tuple(
         field.name
         for field in fields
-        if field.name in _COPIED_FIELDS and (field.name in request_names or not request_names)
+        if field.name in _COPIED_FIELDS and (is_plain_value or field.name in request_names)
     )
     # Kafka's requests name the items of their results in their first array. The array of results is the first one of
     # the response whose structs identify an item.

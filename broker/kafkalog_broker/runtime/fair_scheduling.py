@@ -29,11 +29,12 @@ SLICE_S = 0.0005
 """Time that a connection may use before it has to queue: about ten small requests."""
 
 FIRST_SLICE_S = SLICE_S / 2
-"""Time that a request may use before it has to queue. The earlier requests in the slice of its connection have used the
-other half on average."""
+"""Time that a request may use before it has to queue. It begins in the middle of its connection's slice: on average,
+earlier requests have used half of it."""
 
 SLICES_PER_ITERATION = 8
-"""Number of slices granted in one iteration, to waiting connections or without waiting."""
+"""Number of slices per iteration of the loop: at most this many are granted to waiting requests, and about as many
+without waiting."""
 
 TURN_S = 0.004
 """Turn of a request that has already run. It may take longer, because a step is never interrupted."""
@@ -42,8 +43,11 @@ SHORT_TURN_S = 0.001
 """Turn while requests that have not run yet are waiting, because those are more likely to be short."""
 
 MAX_ITERATION_S = 0.02
-"""Longer than any normal iteration. After this time the next iteration is assumed to have begun, even if no connection
-has read from its socket."""
+"""Longer than any normal iteration. After this time the next iteration is assumed to have begun, even if
+`FairQueue.begin_iteration` was not called."""
+
+_QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictionary()
+"""Queue of each event loop. A queue has no reference to its loop, because the entry would then never be removed."""
 
 
 class TimeSlice:
@@ -63,7 +67,7 @@ class TimeSlice:
         """Wait in the queue of requests that have already run, then begin a turn."""
         self._end = await fair_queue().wait_turn()
 
-    async def wait_first_slice(self) -> None:
+    async def wait_slice(self) -> None:
         """Wait in the queue of requests that have not run yet, then begin a slice.
 
         Use it for many short tasks that begin together.
@@ -95,57 +99,72 @@ class FairQueue:
     """Queue of requests and connections that wait for the event loop. One per loop (`fair_queue()`); not thread-safe.
 
     Times are those of perf_counter.
-
-    Attributes:
-        immediate_slices_end: Until this time `slice_now` grants slices, one after the other. None if this iteration has
-            granted none yet: a connection sets None when it has read from its socket, because sockets are read at the
-            start of an iteration.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._new: deque[asyncio.Future[float]] = deque()  # waiters that have not run yet
-        self._started: deque[asyncio.Future[float]] = deque()  # waiters that have already run
+    def __init__(self) -> None:
+        self._not_yet_run: deque[asyncio.Future[float]] = deque()  # waiters for their first slice
+        self._already_run: deque[asyncio.Future[float]] = deque()  # waiters for a turn
         self._is_scheduled = False  # `_grant` runs in the loop's next iteration
-        self.immediate_slices_end: float | None = None
+        self._immediate_slices_end: float | None = None  # of this iteration; None if it has granted no slice yet
+
+    def begin_iteration(self) -> None:
+        """Let `slice_now` grant slices again: a new iteration of the event loop has begun.
+
+        Called when bytes have arrived from a socket, because the loop reads its sockets at the start of an iteration.
+        """
+        self._immediate_slices_end = None
 
     def slice_now(self, now: float) -> float | None:
-        """Return the end of a slice that begins now, or None if the caller has to await `wait_slice`."""
+        """Return the end of a slice that begins now, or None if the caller has to await `wait_slice`.
+
+        An iteration grants such slices, one after the other, for the time of SLICES_PER_ITERATION slices; none while
+        other connections or requests wait.
+        """
         if self._is_scheduled:
             return None
-        end = self.immediate_slices_end
+        end = self._immediate_slices_end
         if end is None or now >= end + MAX_ITERATION_S:
-            self.immediate_slices_end = now + SLICES_PER_ITERATION * SLICE_S
+            self._immediate_slices_end = now + SLICES_PER_ITERATION * SLICE_S
         elif now >= end:
             return None
         return now + SLICE_S
 
     async def wait_slice(self) -> float:
         """Wait for the first slice and return its end."""
-        return await self._wait(self._new) + perf_counter()
+        return await self._wait(self._not_yet_run) + perf_counter()
 
     async def wait_turn(self) -> float:
         """Wait for another turn after a slice or turn was used up, and return its end."""
-        return await self._wait(self._started) + perf_counter()
+        return await self._wait(self._already_run) + perf_counter()
 
     def _wait(self, queue: deque[asyncio.Future[float]]) -> asyncio.Future[float]:
-        waiter: asyncio.Future[float] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[float] = loop.create_future()
         queue.append(waiter)
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._grant)
+            loop.call_soon(self._grant)
         return waiter
 
     def _grant(self) -> None:
         """Grant slices and one turn. The waiters run in the next iteration, before the next `_grant`."""
         for _ in range(SLICES_PER_ITERATION):
-            if not _grant_first(self._new, SLICE_S):
+            if not _grant_first(self._not_yet_run, SLICE_S):
                 break
-        _grant_first(self._started, SHORT_TURN_S if self._new else TURN_S)
-        if self._new or self._started:
-            self._loop.call_soon(self._grant)
+        _grant_first(self._already_run, SHORT_TURN_S if self._not_yet_run else TURN_S)
+        if self._not_yet_run or self._already_run:
+            asyncio.get_running_loop().call_soon(self._grant)
         else:
             self._is_scheduled = False
+
+
+def fair_queue() -> FairQueue:
+    """Return the queue of the running event loop."""
+    loop = asyncio.get_running_loop()
+    queue = _QUEUES.get(loop)
+    if queue is None:
+        queue = _QUEUES[loop] = FairQueue()
+    return queue
 
 
 def _grant_first(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
@@ -156,15 +175,3 @@ def _grant_first(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
             waiter.set_result(seconds)
             return True
     return False
-
-
-_QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictionary()
-
-
-def fair_queue() -> FairQueue:
-    """Return the queue of the running event loop."""
-    loop = asyncio.get_running_loop()
-    queue = _QUEUES.get(loop)
-    if queue is None:
-        queue = _QUEUES[loop] = FairQueue(loop)
-    return queue

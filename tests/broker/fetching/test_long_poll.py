@@ -346,9 +346,9 @@ def test_append_that_wakes_many_fetches_runs_a_bounded_number_at_once(polls, mon
     class Counted(TimeSlice):
         is_over = property(lambda self: False)
 
-        async def wait_first_slice(self):
+        async def wait_slice(self):
             turns.append(1)
-            await super().wait_first_slice()
+            await super().wait_slice()
 
     monkeypatch.setattr(fetch, "TimeSlice", Counted)
     begun = [polls.begin([("t", 0, 0)]) for _ in range(50)]

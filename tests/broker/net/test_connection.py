@@ -6,6 +6,7 @@ import itertools
 import logging
 import struct
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -258,6 +259,24 @@ def test_unexpected_exception_of_the_handler_closes_the_connection_with_one_log_
 
     run(test)
     assert caplog.messages == ["connection 10.0.0.1:50000 on PLAINTEXT closed: IndexError: list index out of range"]
+
+
+def test_defect_of_the_request_loop_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        handler = Handler()
+        handler.answer = lambda frame: [1]  # not a piece of a response, so that writing it fails
+        peer = Peer(network(handler))
+        peer.send(framed(b"x"))
+        await settle()
+        assert peer.transport.lost
+
+    run(test)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage().startswith("connection 10.0.0.1:50000 on PLAINTEXT closed: TypeError: ")
+    assert record.exc_info is not None
+    traceback = record.exc_info[2]
+    assert "_serve_requests" in [frame.f_code.co_name for frame, _ in walk_tb(traceback)]
 
 
 @given(

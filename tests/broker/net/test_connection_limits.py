@@ -152,9 +152,9 @@ async def test_longest_loop_hold_is_recorded_for_each_api() -> None:
     hold(50 * MIN_HOLD_S)  # somebody else
     gate[0].set_result(None)
     await settle()
-    ((_name, seconds),) = net.shared.watch.longest.items()
+    ((_name, seconds),) = net.shared.loop_watch.longest.items()
     assert 3 * MIN_HOLD_S <= seconds < 50 * MIN_HOLD_S
-    assert " ms" in str(net.shared.watch)
+    assert " ms" in str(net.shared.loop_watch)
 
 
 @in_a_loop
@@ -162,7 +162,7 @@ async def test_frames_are_created_in_small_numbers() -> None:
     handler = Handler(hold=True)
     peer = Peer(network(handler))
     peer.send(b"".join(framed(b"%d" % n) for n in range(10 * FRAMES_AT_ONCE)))
-    assert len(peer.connection.requests.frames) == FRAMES_AT_ONCE
+    assert len(peer.connection._requests.frames) == FRAMES_AT_ONCE
     assert not peer.transport.reading
     await settle()
     handler.holds = lambda frame: False
@@ -187,7 +187,7 @@ async def test_queued_tiny_frames_count_with_their_overhead() -> None:
         sent += RECEIVE_BUFFER_BYTES
         await settle()
     assert sent == RECEIVE_BUFFER_BYTES
-    assert len(peer.connection.requests.frames) == FRAMES_AT_ONCE
+    assert len(peer.connection._requests.frames) == FRAMES_AT_ONCE
 
 
 @in_a_loop

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -111,20 +113,20 @@ async def test_short_request_waits_for_slices_and_short_turns_only(time: Time) -
 
 @in_a_loop
 async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: Time) -> None:
-    one = FairQueue(asyncio.get_running_loop())
+    one = FairQueue()
     given = 0
     while one.slice_now(time.now):
         time.now += SLICE_S
         given += 1
         assert given <= SLICES_PER_ITERATION + 1  # rounding
     assert given >= SLICES_PER_ITERATION
-    one.immediate_slices_end = None
+    one.begin_iteration()
     assert one.slice_now(time.now) == pytest.approx(time.now + SLICE_S)
 
 
 @in_a_loop
 async def test_stale_immediate_slices_ends_without_a_socket_read(time: Time) -> None:
-    one = FairQueue(asyncio.get_running_loop())
+    one = FairQueue()
     assert one.slice_now(time.now)
     time.now += SLICES_PER_ITERATION * SLICE_S + MAX_ITERATION_S
     assert one.slice_now(time.now)
@@ -138,6 +140,21 @@ async def test_no_slice_without_waiting_while_others_wait(time: Time) -> None:
     await waiting
     await asyncio.sleep(0)
     assert fair_queue().slice_now(time.now)
+
+
+def test_closed_event_loop_is_released() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        await fair_queue().wait_slice()
+        await fair_queue().wait_turn()
+
+    loop.run_until_complete(wait())
+    loop.close()
+    reference = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert reference() is None
 
 
 @in_a_loop

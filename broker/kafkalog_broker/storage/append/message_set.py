@@ -75,10 +75,14 @@ def read_message_set(
     return MessageSet(messages[:count], SetFault(fault))
 
 
+def describe_fault(fault: SetFault) -> str:
+    """Return what is wrong with a message, as the predicate of a sentence: "has a negative size"."""
+    return _FAULTS[fault][1]
+
+
 def fault_error(fault: SetFault, message: int) -> BrokerError:
     """Return the error for a fault. message: Index of the faulty message in the set."""
-    code, what = _FAULTS[fault]
-    return BrokerError(code, f"message {message} of the set {what}")
+    return BrokerError(_FAULTS[fault][0], f"message {message} of the set {describe_fault(fault)}")
 
 
 class OffsetAndTimestamp(NamedTuple):

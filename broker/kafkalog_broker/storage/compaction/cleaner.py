@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict
+from kafkalog_broker.storage.compaction.batch_filter import BatchDecisions, BatchFilter
 from kafkalog_broker.storage.compaction.cleaned_transactions import CleanedTransactions
 from kafkalog_broker.storage.compaction.cleaner_kernel import RetentionRule
 from kafkalog_broker.storage.compaction.cleaning_host import CleaningHost
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningAborted, CleaningRequest
 from kafkalog_broker.storage.compaction.last_records import last_batches, last_records
-from kafkalog_broker.storage.compaction.message_reading import find_messages_in, open_wrapper_at
+from kafkalog_broker.storage.compaction.legacy_batches import read_messages, read_wrapper
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.compaction.segment_groups import SourceSize, group_segments
 from kafkalog_broker.storage.partition.aborted_transactions import aborted_in
@@ -184,17 +184,11 @@ class Cleaner:
         return True
 
     def _map_messages(self, window: Window, first_row: int, end_row: int, compressed: bool, from_offset: int) -> bool:
-        magic = int(window.table[first_row, HeaderColumn.MAGIC])
         if not compressed:
-            start = int(window.starts[first_row])
-            end = int(window.starts[end_row - 1] + window.table[end_row - 1, HeaderColumn.SIZE])
-            messages = find_messages_in(window.payload, start, end, magic, 0, from_offset)
-            return self._keys.add_messages(window.payload, messages)
+            return self._keys.add_messages(window.payload, read_messages(window, first_row, end_row, from_offset))
         for row in range(first_row, end_row):
-            wrapper = open_wrapper_at(window, row, self._decompressor.scratch)
-            payload = self._decompressor.scratch.read_only()
-            messages = find_messages_in(payload, 0, wrapper.end, magic, wrapper.offset_shift, from_offset)
-            if not self._keys.add_messages(payload, messages):
+            wrapper = read_wrapper(window, row, self._decompressor.scratch, from_offset)
+            if not self._keys.add_messages(wrapper.payload, wrapper.messages):
                 return False
         return True
 
@@ -233,12 +227,12 @@ class Cleaner:
     ) -> None:
         """Append the retained batches of `group` to `cleaned`, which gets more segments if needed."""
         for segment in group:
-            keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
+            keeps_legacy_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
             for window in self._read(segment, 0):
                 self._statistics.bytes_read += window.size
-                verdict = self._judge_batches(window, transactions, records_to_keep)
+                decisions = self._decide(window, transactions, records_to_keep)
                 try:
-                    for piece in batch_filter.retain(window, verdict, keeps_tombstones):
+                    for piece in batch_filter.retain(window, decisions, keeps_legacy_tombstones):
                         self._append(cleaned, piece)
                         self._statistics.bytes_written += len(piece.data)
                         self._host.throttle(len(piece.data))
@@ -257,17 +251,16 @@ class Cleaner:
             cleaned.append(segment)
         segment.append(piece.data, piece.batches)
 
-    def _judge_batches(
+    def _decide(
         self, window: Window, transactions: CleanedTransactions, records_to_keep: npt.NDArray[np.int64]
-    ) -> Verdict:
-        """Decide about the batches of a window. `records_to_keep`: result of `last_records`."""
+    ) -> BatchDecisions:
+        """Decide about the v2 batches of a window. `records_to_keep`: result of `last_records`."""
         table = window.table
         n = len(table)
-        verdict = Verdict(
+        decisions = BatchDecisions(
             rule=np.full(n, RetentionRule.BY_KEY, np.int64),
             keeps_header=last_batches(table, records_to_keep),
             sets_horizon=np.zeros(n, bool),
-            is_dropped=np.zeros(n, bool),
         )
         for row in _transactional_rows(table):
             header = table[row]
@@ -275,17 +268,16 @@ class Cleaner:
                 is_unneeded = _advance_control_batch(window, row, transactions)
                 has_horizon = bool(header[HeaderColumn.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON)
                 is_expired = has_horizon and int(header[HeaderColumn.BASE_TIMESTAMP]) <= self._request.now_ms
-                verdict.sets_horizon[row] = is_unneeded
-                verdict.rule[row] = RetentionRule.NONE if is_unneeded and is_expired else RetentionRule.ALL
+                decisions.sets_horizon[row] = is_unneeded
+                decisions.rule[row] = RetentionRule.NONE if is_unneeded and is_expired else RetentionRule.ALL
             elif transactions.advance_records(
                 int(header[HeaderColumn.PRODUCER_ID]), int(header[HeaderColumn.LAST_OFFSET])
             ):
-                verdict.rule[row] = RetentionRule.NONE
+                decisions.rule[row] = RetentionRule.NONE
         # Keep at least the header of the last batch, so that the segment's next offset does not change.
         is_last = table[:, HeaderColumn.LAST_OFFSET] + 1 == self._request.first_uncleanable_offset
-        verdict.keeps_header[is_last] = True
-        verdict.is_dropped[(verdict.rule == RetentionRule.NONE) & ~verdict.keeps_header] = True
-        return verdict
+        decisions.keeps_header[is_last] = True
+        return decisions
 
     def _read(self, segment: LogSegment, position: int) -> Iterator[Window]:
         path = Path(segment.log_path)

@@ -63,7 +63,7 @@ class CleanState(IntEnum):
     OUT_AT = 3  # in, out: number of bytes in `out`
     NEEDED = 4  # out, with NEED_ROOM: number of free bytes that the next batch needs in `out`
     NEXT_UNIT = 5  # in, out: first batch that is not done
-    COPY_WHOLE = 6  # 1: copy unchanged batches to `out`
+    COPY_UNCHANGED = 6  # 1: copy unchanged batches to `out`
 
 
 class CleanResult(IntEnum):
@@ -80,10 +80,10 @@ class CleanOutcome(IntEnum):
     """What happened to a batch."""
 
     DROPPED = 0
-    WHOLE = 1  # unchanged, byte for byte
+    UNCHANGED = 1  # byte for byte
     REWRITTEN = 2  # with fewer records, or with a delete horizon
     EMPTIED = 3  # only the header is left
-    UNREADABLE = 4  # unchanged, because its records are malformed
+    UNREADABLE = 4  # left as it is, because its records are malformed
 
 
 class CleanStatus(IntEnum):
@@ -203,7 +203,7 @@ def clean_batches(  # type: ignore[no-untyped-def]
 
     Returns a CleanStatus; with NEED_ROOM the batches before state[NEXT_UNIT] are done.
     """
-    new_horizon, copy_whole = state[CleanState.HORIZON], state[CleanState.COPY_WHOLE] != 0
+    new_horizon, copy_unchanged = state[CleanState.HORIZON], state[CleanState.COPY_UNCHANGED] != 0
     at_out: Any = np.int64(state[CleanState.OUT_AT])
     for i in range(state[CleanState.NEXT_UNIT], units.shape[0]):
         unit, row = units[i], results[i]
@@ -214,9 +214,11 @@ def clean_batches(  # type: ignore[no-untyped-def]
         row[CleanResult.OUT_AT], row[CleanResult.LAST_OFFSET] = at_out, unit[CleanUnit.LAST_OFFSET]
         row[CleanResult.MAX_TIMESTAMP] = unit[CleanUnit.MAX_TIMESTAMP]
         if not readable or (kept > 0 and kept == unit[CleanUnit.COUNT] and not sets_horizon):
-            row[CleanResult.OUTCOME] = np.int64(CleanOutcome.WHOLE) if readable else np.int64(CleanOutcome.UNREADABLE)
+            row[CleanResult.OUTCOME] = (
+                np.int64(CleanOutcome.UNCHANGED) if readable else np.int64(CleanOutcome.UNREADABLE)
+            )
             row[CleanResult.OUT_SIZE] = unit[CleanUnit.SIZE]
-            if copy_whole:
+            if copy_unchanged:
                 if unit[CleanUnit.SIZE] > out.size - at_out:
                     state[CleanState.OUT_AT], state[CleanState.NEXT_UNIT] = at_out, i
                     state[CleanState.NEEDED] = unit[CleanUnit.SIZE]

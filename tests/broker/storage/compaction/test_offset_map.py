@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.storage.compaction.message_reading import find_messages_in
+from kafkalog_broker.storage.compaction.legacy_batches import messages_in
 from kafkalog_broker.storage.compaction.offset_map import ENTRY_SIZE, OffsetMap
 from tests.broker.storage.helpers.map_probe import hash_of, latest_of
 from tests.log.helpers.batch_builder import V2Record, encoded
@@ -107,7 +107,7 @@ def test_offset_map_has_room_for_one_key_per_offset():
 def test_offset_map_adds_the_keys_of_legacy_messages(magic):
     found = made()
     data = message_set(magic, [LegacyRecord(i, key, b"v") for i, key in enumerate((b"a", None, b"b", b"a"))])
-    assert found.add_messages(payload(data), find_messages_in(payload(data), 0, len(data), magic, 100, 101))
+    assert found.add_messages(payload(data), messages_in(payload(data), 0, len(data), magic, 100, 101))
     assert (latest_of(found, b"a"), latest_of(found, b"b"), found.latest_offset) == (103, 102, 103)
 
 

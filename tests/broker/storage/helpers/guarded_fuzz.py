@@ -19,8 +19,7 @@ import numpy as np
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append import kernel_loading, record_walk
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.compaction import batch_filter, offset_map
-from kafkalog_broker.storage.compaction import batch_filter as message_filter
+from kafkalog_broker.storage.compaction import batch_filter, legacy_batches, legacy_filter, offset_map
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.record_end import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
@@ -38,7 +37,7 @@ from tests.log.helpers.lying_batches import TIME, lying_batch
 from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
-    batch_filter, message_filter, offset_map, record_walk, segment_recovery, scratch,
+    batch_filter, legacy_batches, legacy_filter, offset_map, record_walk, segment_recovery, scratch,
     segment_file, row_memory, run_decoder, partition_scan,
 )  # fmt: skip
 SEARCHES = (
