@@ -23,15 +23,13 @@ from kafkalog_broker.fetching.legacy_messages import (
     units_of_batches,
 )
 from kafkalog_broker.storage.append.decompression import decompress_records
-from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
-from kafkalog_broker.storage.append.lz4_frame import header_checksum
+from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper, compress_message_set
 from kafkalog_broker.storage.append.message_layouts import MessageColumn, Unit
 from kafkalog_broker.storage.append.record_walk import as_array
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.codecs import CODECS
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, HeaderColumn
-from kafkalog_spark.log.codecs.compress import compress
 from kafkalog_spark.log.codecs.scratch import Scratch
 
 WRAPPED_BYTES = 1 << 20
@@ -42,8 +40,6 @@ WRAPPER_OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 _MAX_WRAPPED_MESSAGES = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 _SOURCE_MAGIC = 1  # of wrappers that are converted: every client can read wrappers v0
 _SCRATCH_BYTES = 256 << 10  # initial size of the buffer for the messages of a wrapper, which grows on demand
-_LZ4_CHECKSUM_AT = 6
-"""Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
 _NOT_IN_MESSAGE_SETS = frozenset(codec for codec, properties in CODECS.items() if not properties.in_message_sets)
 
 
@@ -135,9 +131,9 @@ def _add_wrapper(converted: ConvertedWindow, source: _DecompressedBatch) -> bool
     # larger by more than 1/64; then `_encode_fitting` tries fewer messages.
     safe_bytes = min(converted.room_left - WRAPPER_OVERHEAD - converted.room_left // 64, WRAPPED_BYTES)
     count = int(np.searchsorted(ends, safe_bytes, side="right"))
-    if located.is_malformed and count == len(messages):  # otherwise the wrapper ends before the malformed record
-        raise CorruptBatch("a record is malformed")
     if not len(messages):
+        if located.is_malformed:  # the messages before it have been sent
+            raise CorruptBatch("a record is malformed")
         return False
     wrapper, count = _encode_fitting(converted, source, messages, ends, max(count, 1))
     if len(wrapper) > converted.room_left:
@@ -179,9 +175,6 @@ def _encode_wrapper(magic: int, source: _DecompressedBatch, messages: I64) -> by
             attributes |= layout.ATTRIBUTE_LOG_APPEND_TIME
     else:
         timestamp = messages[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
-    value = compress(codec, encode_messages(source.payload, messages, magic, relative_offsets=magic == 1))
-    if codec == Codec.LZ4 and magic == 0:
-        # Clients of v0 compute the checksum over the magic number of the LZ4 frame, too (KAFKA-3160).
-        checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
-        value = value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]
+    message_set = encode_messages(source.payload, messages, magic, relative_offsets=magic == 1)
+    value = compress_message_set(codec, magic, message_set)
     return build_wrapper(magic, attributes, value, int(messages[-1, MessageColumn.OFFSET]), int(timestamp))

@@ -256,6 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # a defect must be logged, and must not affect other connections
             _logger.exception("connection %s closed: %s: %s", self.info, type(error).__name__, error)
         finally:
+            self._is_handling = False  # a peer that does not read the last response is idle
             self.release_leases()
             self._drain()
             self._requests.drop()

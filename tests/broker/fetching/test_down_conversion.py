@@ -32,7 +32,7 @@ from tests.broker.fetching.helpers.converted_logs import (
 )
 from tests.broker.old_versions.helpers.old_client import whole
 from tests.broker.storage.helpers.stored_logs import NOW, new_log
-from tests.log.helpers.batch_builder import CODECS, TRANSACTIONAL, ZSTD, batch
+from tests.log.helpers.batch_builder import CODECS, TRANSACTIONAL, ZSTD, batch, encoded
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message, message_set, wrapper
 from tests.searches import examples
 
@@ -149,6 +149,19 @@ def test_down_conversion_of_a_zstd_batch_is_unsupported_compression_type(tmp_pat
     assert [one.offset for b in whole(data_of(log, 2)) for one in b.records] == [0]
     (one,) = read(log, 2, 1).partitions
     assert one.error_code == ErrorCode.unsupported_compression_type
+    log.discard()
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_down_conversion_returns_the_records_before_a_malformed_one(tmp_path: Path, codec: int) -> None:
+    records = some(3)
+    payload = encoded(records[:2], 0, NOW) + b"\x01"  # a length of -1
+    data = batch(0, records, codec=codec, payload=payload)
+    log = log_of(tmp_path / "log", (0, data))
+    sent = [one for found in whole(data_of(log, 2)) for one in found.records]
+    assert [record.offset for record in sent] == [0, 1]
+    (one,) = read(log, 2, 2).partitions
+    assert one.error_code == ErrorCode.corrupt_message
     log.discard()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from kafkalog_broker.net.connection_quotas import limit_to_open_files
 from kafkalog_broker.net.creation_rate import UNLIMITED, CreationRate
+from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.net.listening_socket import resolve_address
 from kafkalog_broker.net.open_files import raise_open_files_limit
 from tests.broker.net.helpers.fakes import Handler, Peer, config, framed, in_a_loop, network, run, settle
@@ -153,6 +154,29 @@ def test_peer_that_reads_nothing_is_idle_and_a_slow_reader_is_not(monkeypatch: p
         assert net.close_idle() == 1
         await settle()
         assert (never.transport.lost, slowly.transport.lost) == (True, False)
+
+    run(test)
+
+
+def test_connection_whose_last_response_is_not_read_after_an_error_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        def answer(frame: bytes | memoryview) -> list[bytes]:
+            if bytes(frame) == b"bad":
+                raise ConnectionClosed("an error")
+            return [framed(bytes(1000))]
+
+        handler = Handler()
+        handler.answer = answer
+        net = network(handler, connections_max_idle_ms=10_000)
+        peer = Peer(net)
+        peer.transport.peer_reads = False
+        peer.send(framed(b"good") + framed(b"bad"))
+        await settle()
+        assert not peer.transport.lost
+        move_time(monkeypatch, 11)
+        assert net.close_idle() == 1
+        await settle()
+        assert peer.transport.lost
 
     run(test)
 

@@ -205,7 +205,7 @@ def _log(request: Request, broker: Broker, topic: str | UUID, index: int) -> Log
         raise BrokerError(ErrorCode.invalid_topic_exception, f"clients may not write to the internal topic {name}")
     if broker.mirror_source is not None:
         broker.check_not_mirrored(f"records for {name} are refused")
-    return broker.partitions.log(name, index)
+    return broker.log(name, index)
 
 
 def _checked_batch(records: memoryview | None, version: int) -> memoryview:

@@ -5,6 +5,26 @@ from __future__ import annotations
 import struct
 import zlib
 
+from kafkalog_broker.storage.append.lz4_frame import header_checksum
+from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.log.codecs.compress import compress
+
+_LZ4_CHECKSUM_AT = 6
+"""Position of the header checksum in a frame without content size and dictionary ID, as `compress` makes it."""
+
+
+def compress_message_set(codec: Codec, magic: int, message_set: bytes | memoryview) -> bytes:
+    """Return a compressed message set, the value of a wrapper.
+
+    In format v0, the header checksum of an LZ4 frame also covers the magic number of the frame, as clients of that
+    format expect (KAFKA-3160, `Lz4BlockOutputStream`).
+    """
+    value = compress(codec, message_set)
+    if codec != Codec.LZ4 or magic:
+        return value
+    checksum = header_checksum(value[:_LZ4_CHECKSUM_AT])
+    return value[:_LZ4_CHECKSUM_AT] + bytes((checksum,)) + value[_LZ4_CHECKSUM_AT + 1 :]
+
 
 def build_wrapper(
     magic: int, attributes: int, value: bytes, last_offset: int, timestamp: int, key: bytes = b"\xff\xff\xff\xff"

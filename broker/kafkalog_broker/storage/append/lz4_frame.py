@@ -3,7 +3,7 @@
     4 magic number | descriptor: 1 flags, 1 block size, 8 content size if the flags say so | 1 checksum
 
 The checksum is the second byte of the descriptor's xxHash32 with seed 0. In message sets of format v0 it also covers
-the magic number, and no client verifies it (KAFKA-3160).
+the magic number; newer clients do not verify that one (KAFKA-3160).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper
+from kafkalog_broker.storage.append.legacy_wrapper import build_wrapper, compress_message_set
 from kafkalog_broker.storage.append.message_layouts import MessageColumn
 from kafkalog_broker.storage.compaction.legacy_batches import OpenedWrapper, read_messages, read_wrapper
 from kafkalog_broker.storage.compaction.legacy_cleaner_kernel import choose_messages, copy_messages
@@ -15,7 +15,6 @@ from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, HeaderColumn
-from kafkalog_spark.log.codecs.compress import compress
 from kafkalog_spark.log.codecs.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Window
 
@@ -107,6 +106,6 @@ def _rewrite_wrapper(
         max_timestamp = int(retained[:, MessageColumn.TIMESTAMP].max())
     out = np.empty(len(wrapper.payload), np.uint8)
     filled = int(copy_messages(wrapper.payload, retained, magic, base_offset, out))
-    value = compress(Codec(attributes & layout.ATTRIBUTE_CODEC), out.data[:filled])
+    value = compress_message_set(Codec(attributes & layout.ATTRIBUTE_CODEC), magic, out.data[:filled])
     data = build_wrapper(magic, attributes, value, last_offset, max_timestamp, wrapper.key)
     return RetainedBatches(data, np.array([[len(data), last_offset, max_timestamp]], np.int64))

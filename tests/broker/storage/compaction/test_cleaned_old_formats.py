@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog_broker.storage.append.lz4_frame import header_checksum
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.log_segment import LogSegment
@@ -125,6 +126,30 @@ def test_cleaned_legacy_messages_keep_format_codec_offsets_and_timestamps(magic,
         assert [(one.base_offset, one.last_offset) for one in found] == [(0, 1), (4, 5), (8, 8)]
         assert [one.max_timestamp for one in found] == [NOW + 1 if magic else -1, NOW + 5 if magic else -1,
                                                         NOW + 8 if magic else -1]  # fmt: skip
+
+
+def test_cleaned_lz4_wrapper_v0_has_the_header_checksum_of_clients_of_v0(tmp_path):
+    """As Kafka's `Lz4BlockOutputStream` writes it: over the magic number of the frame, too (KAFKA-3160)."""
+    data = wrapper(0, 3, old_records(0, (b"a", b"1"), (b"b", b"1"), (b"a", b"2")))
+    made = []
+
+    class Kept(Host):
+        def producers(self):
+            return []
+
+        def replace(self, cleaned, old):
+            made.append(Path(cleaned[0].path(".log")).read_bytes())
+            cleaned[0].discard()
+
+    segments = made_by_old_clients(tmp_path, {0: data}, 3)
+    job = CleaningRequest(
+        directory=segments[0].directory, segments=segments, config=log_config(), first_dirty_offset=0,
+        first_uncleanable_offset=3, now_ms=NOW,
+    )  # fmt: skip
+    Cleaner(job, Kept(None, NOW), 1 << 20, 0.9, 1 << 16).clean()  # type: ignore[arg-type]
+    [batch] = made
+    frame = batch[batch.index(b"\x04\x22\x4d\x18") :]
+    assert frame[6] == header_checksum(frame[:6]) != header_checksum(frame[4:6])
 
 
 def test_cleaned_wrapper_keeps_its_log_append_time(tmp_path):
