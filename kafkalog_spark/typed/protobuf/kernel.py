@@ -19,7 +19,7 @@ import numpy as np
 from kafkalog_spark.kernels.primitives import helper, inlined, kernel
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.field_types import WireType
-from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
+from kafkalog_spark.typed.protobuf.plan import Absent, Kind, MessageCell, ProtobufFault, SlotCell
 from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, microseconds_of, put_fixed, put_varint
 from kafkalog_spark.typed.protobuf.scan_kernel import Seen, scan_fields, symbol_of, wire_of
 from kafkalog_spark.typed.protobuf.wire import MAX_DEPTH, skip_value, uvarint
@@ -63,7 +63,7 @@ def _put_timestamp(data, at, end, column, must_fit, columns):  # type: ignore[no
 def _put_elements(data, seen_row, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
     """Append the elements of a repeated scalar field, packed or not; return the result."""
     slots = plan.slots
-    kind, column, number = slots[slot, Slot.KIND], slots[slot, Slot.ELEMENT], slots[slot, Slot.NUMBER]
+    kind, column, number = slots[slot, SlotCell.KIND], slots[slot, SlotCell.ELEMENT], slots[slot, SlotCell.NUMBER]
     if seen_row[Seen.COUNT] == 0:
         return np.int64(ProtobufFault.NONE)
     expected_wire = wire_of(kind)
@@ -79,7 +79,7 @@ def _put_elements(data, seen_row, end, columns, plan, slot, name_buffer):  # typ
         if wire == WireType.LEN:
             _, at = uvarint(data, at, end)
         if kind == Kind.TIMESTAMP:
-            result = _put_timestamp(data, at, after, column, slots[slot, Slot.MUST_FIT], columns)
+            result = _put_timestamp(data, at, after, column, slots[slot, SlotCell.MUST_FIT], columns)
             if result != ProtobufFault.NONE:
                 return result
         elif kind >= Kind.STRING:
@@ -95,8 +95,8 @@ def _put_elements(data, seen_row, end, columns, plan, slot, name_buffer):  # typ
 def _put_numbers(data, at, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
     """Append the numbers of one occurrence of a repeated field; return whether they fit."""
     slots = plan.slots
-    kind, column = slots[slot, Slot.KIND], slots[slot, Slot.ELEMENT]
-    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[slot, Slot.IS_CLOSED] == 1
+    kind, column = slots[slot, SlotCell.KIND], slots[slot, SlotCell.ELEMENT]
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[slot, SlotCell.IS_CLOSED] == 1
     while at < end:
         if kind <= Kind.ENUM_NAME:
             value, at = uvarint(data, at, end)
@@ -115,20 +115,22 @@ def _put_numbers(data, at, end, columns, plan, slot, name_buffer):  # type: igno
 def _put_field(data, seen_row, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
     """Append the value of a scalar field that is not repeated; return the result."""
     slots = plan.slots
-    kind, column = slots[slot, Slot.KIND], slots[slot, Slot.COLUMN]
+    kind, column = slots[slot, SlotCell.KIND], slots[slot, SlotCell.COLUMN]
     present = seen_row[Seen.COUNT] > 0
     at, end = seen_row[Seen.VALUE], seen_row[Seen.VALUE_END]
-    if present and slots[slot, Slot.IMPLICIT] and is_zero(data, at, end, kind):
+    if present and slots[slot, SlotCell.HAS_NO_PRESENCE] and is_zero(data, at, end, kind):
         present = False
-    if not present and slots[slot, Slot.ABSENT] == Absent.DEFAULT:
-        present, data, at = True, plan.texts, slots[slot, Slot.DEFAULT]
-        end = at + slots[slot, Slot.DEFAULT_SIZE]
+    if not present and slots[slot, SlotCell.ABSENT] == Absent.DEFAULT:
+        present, data, at = True, plan.texts, slots[slot, SlotCell.DEFAULT]
+        end = at + slots[slot, SlotCell.DEFAULT_SIZE]
     if kind == Kind.TIMESTAMP and present:
-        return _put_timestamp(data, at, end, column, slots[slot, Slot.MUST_FIT], columns)
+        return _put_timestamp(data, at, end, column, slots[slot, SlotCell.MUST_FIT], columns)
     if column < 0:
         return np.int64(ProtobufFault.NONE)
     if not present:
-        return builder.put_nulls(columns, plan.tables, slots[slot, Slot.NULLS], slots[slot, Slot.NULLS_END])
+        return builder.put_nulls(
+            columns, plan.tables, slots[slot, SlotCell.NULL_COLUMNS], slots[slot, SlotCell.NULL_COLUMNS_END]
+        )
     if kind <= Kind.ENUM_NAME:
         value, _ = uvarint(data, at, end)
         fits = put_varint(columns, column, kind, value, plan, slot, name_buffer)
@@ -142,10 +144,10 @@ def _put_field(data, seen_row, columns, plan, slot, name_buffer):  # type: ignor
 @inlined
 def _put_scalars(data, seen_row, end, columns, plan, slot, name_buffer):  # type: ignore[no-untyped-def]
     """Append a scalar field, repeated or not; return the result."""
-    if not plan.slots[slot, Slot.REPEATED]:
+    if not plan.slots[slot, SlotCell.IS_REPEATED]:
         return _put_field(data, seen_row, columns, plan, slot, name_buffer)
     result = _put_elements(data, seen_row, end, columns, plan, slot, name_buffer)
-    column = plan.slots[slot, Slot.COLUMN]
+    column = plan.slots[slot, SlotCell.COLUMN]
     if result == ProtobufFault.NONE and column >= 0 and not builder.put_list(columns, column):
         return builder.full(column)
     return result
@@ -166,7 +168,7 @@ def _next_element(data, level, seen_row, slots, slot):  # type: ignore[no-untype
         tag, at = uvarint(data, at, end)
         tag &= 0xFFFFFFFF
         after = skip_value(data, at, end, tag & 7, tag >> 3)
-        if tag >> 3 == slots[slot, Slot.NUMBER] and tag & 7 == WireType.LEN:
+        if tag >> 3 == slots[slot, SlotCell.NUMBER] and tag & 7 == WireType.LEN:
             _, child = uvarint(data, at, end)
         at = after
     level[Level.POSITION] = at
@@ -189,8 +191,8 @@ def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type:
     empty message stands for the default.
     """
     slots = plan.slots
-    column = slots[slot, Slot.COLUMN]
-    if slots[slot, Slot.REPEATED]:
+    column = slots[slot, SlotCell.COLUMN]
+    if slots[slot, SlotCell.IS_REPEATED]:
         child, child_end = _next_element(data, level, seen_row, slots, slot)
         if child < 0 and column >= 0 and not builder.put_list(columns, column):
             return builder.full(column), child, child_end
@@ -198,11 +200,13 @@ def _put_submessage(data, level, seen_row, columns, plan, slot, start):  # type:
     level[Level.SLOT] += 1
     if seen_row[Seen.COUNT] > 0:
         return np.int64(ProtobufFault.NONE), seen_row[Seen.VALUE], seen_row[Seen.VALUE_END]
-    if slots[slot, Slot.ABSENT] == Absent.DEFAULT:
+    if slots[slot, SlotCell.ABSENT] == Absent.DEFAULT:
         return np.int64(ProtobufFault.NONE), start, start
     result = np.int64(ProtobufFault.NONE)
     if column >= 0:
-        result = builder.put_nulls(columns, plan.tables, slots[slot, Slot.NULLS], slots[slot, Slot.NULLS_END])
+        result = builder.put_nulls(
+            columns, plan.tables, slots[slot, SlotCell.NULL_COLUMNS], slots[slot, SlotCell.NULL_COLUMNS_END]
+        )
     return result, np.int64(-1), np.int64(0)
 
 
@@ -218,8 +222,8 @@ def _decode_message(data, start, end, entry, plan, columns, workspace):  # type:
     _begin_message(levels, 0, entry, start, end)
     while depth >= 0:
         level, base = levels[depth], depth * slots_per_level
-        first = plan.messages[level[Level.MESSAGE], Message.START]
-        count = plan.messages[level[Level.MESSAGE], Message.SLOTS]
+        first = plan.messages[level[Level.MESSAGE], MessageCell.FIRST_SLOT]
+        count = plan.messages[level[Level.MESSAGE], MessageCell.SLOT_COUNT]
         if level[Level.SLOT] < 0:
             result, at = scan_fields(
                 data, level[Level.POSITION], level[Level.END], plan, first, count, seen, base, depth == 0
@@ -227,14 +231,14 @@ def _decode_message(data, start, end, entry, plan, columns, workspace):  # type:
             if result != ProtobufFault.NONE:
                 break
             level[Level.SLOT] = 0
-            column = plan.messages[level[Level.MESSAGE], Message.COLUMN]
+            column = plan.messages[level[Level.MESSAGE], MessageCell.COLUMN]
             if column >= 0 and not builder.put_struct(columns, column):
                 return builder.full(column), at
         if level[Level.SLOT] >= count:
             depth -= 1
             continue
         slot, seen_row = first + level[Level.SLOT], seen[base + level[Level.SLOT]]
-        if plan.slots[slot, Slot.KIND] != Kind.MESSAGE:
+        if plan.slots[slot, SlotCell.KIND] != Kind.MESSAGE:
             result = _put_scalars(data, seen_row, level[Level.END], columns, plan, slot, workspace.name_buffer)
             if result != ProtobufFault.NONE:
                 at = seen_row[Seen.VALUE]
@@ -248,7 +252,7 @@ def _decode_message(data, start, end, entry, plan, columns, workspace):  # type:
             depth += 1
             if depth >= LEVELS:
                 return np.int64(ProtobufFault.DEPTH), child
-            _begin_message(levels, depth, plan.slots[slot, Slot.MESSAGE], child, child_end)
+            _begin_message(levels, depth, plan.slots[slot, SlotCell.MESSAGE], child, child_end)
     return result, at
 
 

@@ -1,8 +1,8 @@
-"""The plan that the Protobuf kernel decodes with: for each message a row of `messages`, and for each field a slot.
+"""Decoding plan for the Protobuf kernel: a row of `messages` for each message type, a row of `slots` for each field.
 
-A slot is a row of `slots`. `Message` and `Slot` are the indices of the cells of a row. A column is always one of the
-columns into which values are decoded (`ColumnTree`). Lists of integers and bytes that belong to a slot are in `tables`
-and `texts`, and the slot has their position.
+`MessageCell` and `SlotCell` name the cells of these rows. A column is always one of the columns into which values are
+decoded (`ColumnTree`). Lists of integers and bytes that belong to a field are in `tables` and `texts`; the cells hold
+where they begin.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ import numpy as np
 from kafkalog_spark.format.layout import FaultCode
 from kafkalog_spark.typed.columns.kernel_program import Program
 
-MAX_ENUM_NAME = 512  # bytes of the name of an unknown number: UNKNOWN_ENUM_VALUE_, name of the enum, _, number
-NO_ONEOF = -1  # Slot.ONEOF of a field that is in no oneof with other fields
+MAX_ENUM_NAME = 512  # limit on the bytes of a generated name: UNKNOWN_ENUM_VALUE_<enum>_<number>
+NO_ONEOF = -1  # SlotCell.ONEOF of a field that is in no oneof with other fields
 
 
-class Message(IntEnum):
-    """Cells of a row of `messages`, int64[m, len(Message)]."""
+class MessageCell(IntEnum):
+    """Cells of a row of `messages`, int64[m, len(MessageCell)]."""
 
-    START = 0  # first slot; the slots are sorted by field number
-    SLOTS = 1  # number of slots
+    FIRST_SLOT = 0  # row of `slots`; the slots of a message are sorted by field number
+    SLOT_COUNT = 1
     COLUMN = 2  # column of the struct, or -1 if it is not projected
 
 
-class Slot(IntEnum):
-    """Cells of a slot: a row of `slots`, int64[n, len(Slot)]."""
+class SlotCell(IntEnum):
+    """Cells of a slot: a row of `slots`, int64[n, len(SlotCell)]."""
 
     NUMBER = 0  # field number
     KIND = 1  # Kind
     COLUMN = 2  # column of the field (of a repeated field: the list), or -1 to validate without storing
     ELEMENT = 3  # repeated fields: column of the elements (of a map: its entries)
-    REPEATED = 4  # 1 if the field is repeated
+    IS_REPEATED = 4  # 1 if the field is repeated
     MESSAGE = 5  # message fields: row of `messages`
-    ONEOF = 6  # start in tables of (number of members, their indices in the message), or NO_ONEOF
+    ONEOF = 6  # where `tables` has [n, then the n fields of the oneof as indices in the message]; or NO_ONEOF
     ABSENT = 7  # Absent
-    IMPLICIT = 8  # 1 if the field has no presence, so that a zero on the wire means the same as absence
-    NULLS = 9  # start in tables of the columns that get a null if the field is null
-    NULLS_END = 10  # end of these
-    ENUM = 11  # start in tables of (number, start in texts, length) for each symbol, sorted by number
-    SYMBOLS = 12  # number of symbols
+    HAS_NO_PRESENCE = 8  # 1 if a zero on the wire means the same as absence; 0 in entries of maps
+    NULL_COLUMNS = 9  # where `tables` has the columns that get a null if the field is null
+    NULL_COLUMNS_END = 10  # end of these
+    SYMBOL_TABLE = 11  # enums: where `tables` has (number, start in texts, length) for each symbol, sorted by number
+    SYMBOL_COUNT = 12
     MUST_BE_UTF8 = 13  # strings: 1 if other bytes than UTF-8 are a fault
-    IS_CLOSED = 14  # enums: 1 if closed; the kernel then treats a number without a symbol as an unknown field
+    IS_CLOSED = 14  # enums: 1 if a number without a symbol is an unknown field; in the outermost message it is a fault
     MUST_FIT = 15  # times: 1 if one that does not fit 64 bits of microseconds is a fault
-    REQUIRED = 16  # 1 if the field is required
-    DEFAULT = 17  # start in texts of the encoded default, without a length
-    DEFAULT_SIZE = 18  # its size in bytes
-    UNKNOWN = 19  # enums: start in texts of the prefix of an unknown number's name
-    UNKNOWN_SIZE = 20  # its size in bytes
+    IS_REQUIRED = 16  # 1 if the field is required
+    DEFAULT = 17  # where `texts` has the encoded default, without a length
+    DEFAULT_SIZE = 18  # its bytes
+    UNKNOWN_PREFIX = 19  # enums: where `texts` has the name of an unknown number up to the number
+    UNKNOWN_PREFIX_SIZE = 20  # its bytes
 
 
 class Kind(IntEnum):
@@ -107,10 +107,10 @@ class ProtobufFault(FaultCode):
 
 
 class PlanArrays(NamedTuple):
-    """A plan for the kernel."""
+    """A compiled plan, as the kernel gets it."""
 
-    slots: np.ndarray  # int64[n, len(Slot)]
-    messages: np.ndarray  # int64[m, len(Message)]
+    slots: np.ndarray  # int64[n, len(SlotCell)]
+    messages: np.ndarray  # int64[m, len(MessageCell)]
     tables: np.ndarray  # int64[:]
     texts: np.ndarray  # uint8[:]
 
@@ -125,7 +125,7 @@ class Plan(Program):
 
     def arrays(self) -> PlanArrays:
         return PlanArrays(
-            np.array(self.slots, np.int64).reshape(-1, len(Slot)),
-            np.array(self.messages, np.int64).reshape(-1, len(Message)),
+            np.array(self.slots, np.int64).reshape(-1, len(SlotCell)),
+            np.array(self.messages, np.int64).reshape(-1, len(MessageCell)),
             *self.operands(),
         )

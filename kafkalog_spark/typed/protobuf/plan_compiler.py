@@ -15,7 +15,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 from kafkalog_spark.typed.protobuf import arrow_types, field_types
-from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, NO_ONEOF, Absent, Kind, Message, Plan, Slot
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, NO_ONEOF, Absent, Kind, MessageCell, Plan, SlotCell
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 
 MAX_SLOTS = 100_000
@@ -42,8 +42,8 @@ class PlanCompiler:
         self._unprojected_rows: dict[tuple[str, pa.DataType | None], int] = {}
         """Row number of each message that is not projected, by full name and Spark type."""
         self._oneof_tables: dict[str, int] = {}
-        """Start of each oneof's table (`Slot.ONEOF`), by full name."""
-        self._enum_cells: dict[str, dict[Slot, int]] = {}
+        """Start of each oneof's table (`SlotCell.ONEOF`), by full name."""
+        self._enum_cells: dict[str, dict[SlotCell, int]] = {}
         """Cells that the slots of all fields of an enum have in common, by the enum's full name."""
 
     def compile_message(self, descriptor: Any, column: ColumnTree | None, spark_type: pa.DataType | None) -> int:
@@ -63,8 +63,8 @@ class PlanCompiler:
             return self._unprojected_rows[key]
         # The row is added before the fields are compiled, because a field may contain this message again.
         row_number = len(self._plan.messages)
-        message_row = [0] * len(Message)
-        message_row[Message.COLUMN] = NOT_PROJECTED if column is None else column.number
+        message_row = [0] * len(MessageCell)
+        message_row[MessageCell.COLUMN] = NOT_PROJECTED if column is None else column.number
         self._plan.messages.append(message_row)
         if column is None:
             self._unprojected_rows[key] = row_number
@@ -77,7 +77,7 @@ class PlanCompiler:
             raise OptionError(
                 f"the message {self._root_name} has more than {MAX_SLOTS:,} fields, including those of nested messages"
             )
-        message_row[Message.START], message_row[Message.SLOTS] = len(self._plan.slots), len(slots)
+        message_row[MessageCell.FIRST_SLOT], message_row[MessageCell.SLOT_COUNT] = len(self._plan.slots), len(slots)
         self._plan.slots += slots
         return row_number
 
@@ -91,12 +91,12 @@ class PlanCompiler:
         slots = []
         for index, field in enumerate(column.type):
             if field.name not in names:
-                slot = [0] * len(Slot)
-                slot[Slot.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + index
-                slot[Slot.KIND] = Kind.INT32  # any kind, because no value is ever decoded
-                slot[Slot.COLUMN] = column.children[index].number
-                slot[Slot.ONEOF] = NO_ONEOF
-                slot[Slot.ABSENT] = Absent.NULL
+                slot = [0] * len(SlotCell)
+                slot[SlotCell.NUMBER] = _MISSING_FIELD_NUMBERS_FROM + index
+                slot[SlotCell.KIND] = Kind.INT32  # any kind, because no value is ever decoded
+                slot[SlotCell.COLUMN] = column.children[index].number
+                slot[SlotCell.ONEOF] = NO_ONEOF
+                slot[SlotCell.ABSENT] = Absent.NULL
                 self._fill_null_columns(slot, column.children[index])
                 slots.append(slot)
         return slots
@@ -116,13 +116,13 @@ class PlanCompiler:
         column = None if message_column is None else message_column.field(field.name)
         is_repeated = field_types.is_repeated(field)
         value_column = column.children[0] if is_repeated and column is not None else column
-        slot = [0] * len(Slot)
-        slot[Slot.NUMBER] = field.number
-        slot[Slot.COLUMN] = NOT_PROJECTED if column is None else column.number
-        slot[Slot.ELEMENT] = NOT_PROJECTED if value_column is None else value_column.number
-        slot[Slot.REPEATED] = int(is_repeated)
-        slot[Slot.REQUIRED] = int(field_types.is_required(field))
-        slot[Slot.ONEOF] = self._add_oneof(field, fields)
+        slot = [0] * len(SlotCell)
+        slot[SlotCell.NUMBER] = field.number
+        slot[SlotCell.COLUMN] = NOT_PROJECTED if column is None else column.number
+        slot[SlotCell.ELEMENT] = NOT_PROJECTED if value_column is None else value_column.number
+        slot[SlotCell.IS_REPEATED] = int(is_repeated)
+        slot[SlotCell.IS_REQUIRED] = int(field_types.is_required(field))
+        slot[SlotCell.ONEOF] = self._add_oneof(field, fields)
         if not is_repeated and column is not None:
             self._fill_null_columns(slot, column)
         if field.type == field_types.FieldType.MESSAGE:
@@ -134,28 +134,30 @@ class PlanCompiler:
     def _fill_null_columns(self, slot: list[int], column: ColumnTree) -> None:
         """Set the columns that get a null if the field is null: `column` and, for a struct, those of its fields."""
         null_columns = column.null_columns()
-        slot[Slot.NULLS] = self._plan.add_table(null_columns)
-        slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(null_columns)
+        slot[SlotCell.NULL_COLUMNS] = self._plan.add_table(null_columns)
+        slot[SlotCell.NULL_COLUMNS_END] = slot[SlotCell.NULL_COLUMNS] + len(null_columns)
 
     def _fill_message_slot(
         self, slot: list[int], field: Any, value_column: ColumnTree | None, value_type: pa.DataType | None
     ) -> None:
         """Set the cells that only slots of message fields have, and compile the message."""
-        slot[Slot.ABSENT] = Absent.DEFAULT if _is_in_map_entry(field) else Absent.NULL
+        slot[SlotCell.ABSENT] = Absent.DEFAULT if _is_in_map_entry(field) else Absent.NULL
         if field_types.is_time(field.message_type, "Timestamp", "Duration"):
-            slot[Slot.KIND] = Kind.TIMESTAMP
-            slot[Slot.MUST_FIT] = int(value_type is not None)  # Spark converts only the times that are in the schema
+            slot[SlotCell.KIND] = Kind.TIMESTAMP
+            slot[SlotCell.MUST_FIT] = int(
+                value_type is not None
+            )  # Spark converts only the times that are in the schema
         else:
-            slot[Slot.KIND] = Kind.MESSAGE
-            slot[Slot.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
+            slot[SlotCell.KIND] = Kind.MESSAGE
+            slot[SlotCell.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)
 
     def _fill_scalar_slot(self, slot: list[int], field: Any, value_column: ColumnTree | None) -> None:
         """Set the cells that depend on the type, the presence and the default of a field that is not a message."""
-        slot[Slot.KIND] = int(arrow_types.scalar(field, self._read_options).kind)
+        slot[SlotCell.KIND] = int(arrow_types.scalar(field, self._read_options).kind)
         in_map_entry = _is_in_map_entry(field)
         is_repeated = field_types.is_repeated(field)
         is_implicit = not is_repeated and not field.has_presence
-        slot[Slot.IMPLICIT] = int(is_implicit and not in_map_entry)
+        slot[SlotCell.HAS_NO_PRESENCE] = int(is_implicit and not in_map_entry)
         # As in Spark, an absent field without presence is null unless emit.default.values is set. The key and the value
         # of a map's entry are never null.
         has_default = (
@@ -163,7 +165,7 @@ class PlanCompiler:
             or (not is_repeated and field.has_default_value)
             or (is_implicit and self._read_options.emit_defaults)
         )
-        slot[Slot.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
+        slot[SlotCell.ABSENT] = Absent.DEFAULT if has_default else Absent.NULL
         if field.type == field_types.FieldType.ENUM:
             name = field.enum_type.full_name
             if name not in self._enum_cells:
@@ -172,13 +174,13 @@ class PlanCompiler:
                 slot[cell] = content
         elif field.type == field_types.FieldType.STRING:
             must_be_utf8 = field_types.checks_utf8(field)
-            slot[Slot.MUST_BE_UTF8] = int(must_be_utf8)
+            slot[SlotCell.MUST_BE_UTF8] = int(must_be_utf8)
             if not must_be_utf8 and value_column is not None:
                 self._plan.java_texts.add(value_column.number)
         if not is_repeated:
             self._fill_default(slot, field)
 
-    def _add_enum(self, enum: Any) -> dict[Slot, int]:
+    def _add_enum(self, enum: Any) -> dict[SlotCell, int]:
         """Add the symbols of an enum to the plan; return the cells that the slots of its fields have in common."""
         names: dict[int, str] = {}
         for value in enum.values:
@@ -193,16 +195,16 @@ class PlanCompiler:
             longest_name = longest_prefix - (len(unknown_prefix) - len(enum.name.encode()))
             raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than {longest_name} bytes")
         return {
-            Slot.ENUM: self._plan.add_table(table),
-            Slot.SYMBOLS: len(names),
-            Slot.IS_CLOSED: int(enum.is_closed),
-            Slot.UNKNOWN: self._plan.add_text(unknown_prefix),
-            Slot.UNKNOWN_SIZE: len(unknown_prefix),
+            SlotCell.SYMBOL_TABLE: self._plan.add_table(table),
+            SlotCell.SYMBOL_COUNT: len(names),
+            SlotCell.IS_CLOSED: int(enum.is_closed),
+            SlotCell.UNKNOWN_PREFIX: self._plan.add_text(unknown_prefix),
+            SlotCell.UNKNOWN_PREFIX_SIZE: len(unknown_prefix),
         }
 
     def _fill_default(self, slot: list[int], field: Any) -> None:
         """Set the default of a field to the bytes that would encode it on the wire, without a length."""
-        value, kind = field.default_value, slot[Slot.KIND]
+        value, kind = field.default_value, slot[SlotCell.KIND]
         if isinstance(value, str | bytes):
             encoded = value.encode() if isinstance(value, str) else value
         elif kind in (Kind.DOUBLE, Kind.FLOAT):
@@ -213,8 +215,8 @@ class PlanCompiler:
             if kind in (Kind.SINT32, Kind.SINT64):
                 value = (value << 1) ^ (value >> 63)  # zigzag
             encoded = uvarint(value & (2**64 - 1))
-        slot[Slot.DEFAULT] = self._plan.add_text(encoded)
-        slot[Slot.DEFAULT_SIZE] = len(encoded)
+        slot[SlotCell.DEFAULT] = self._plan.add_text(encoded)
+        slot[SlotCell.DEFAULT_SIZE] = len(encoded)
 
     def _add_oneof(self, field: Any, fields: list[Any]) -> int:
         """Add the table of a field's oneof to the plan, once; return its start, or NO_ONEOF.

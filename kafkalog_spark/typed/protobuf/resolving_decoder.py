@@ -14,7 +14,7 @@ from kafkalog_spark.typed.columns.resolving_decoder import NO_ENTRY, NO_POSITION
 from kafkalog_spark.typed.protobuf import arrow_types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.message_merging import Malformed, merge_submessages
-from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, Message, Plan, ProtobufFault
+from kafkalog_spark.typed.protobuf.plan import MAX_ENUM_NAME, MessageCell, Plan, ProtobufFault
 from kafkalog_spark.typed.protobuf.plan_compiler import MAX_SLOTS, PlanCompiler
 from kafkalog_spark.typed.protobuf.read_options import ProtobufReadOptions
 from kafkalog_spark.typed.protobuf.scan_kernel import Seen
@@ -53,7 +53,7 @@ class ProtobufResolvingDecoder(ResolvingDecoder):
         return entry
 
     def _kernel(self) -> tuple[Callable[..., int], Workspace]:
-        max_slots = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
+        max_slots = max(1, int(self._arrays.messages[:, MessageCell.SLOT_COUNT].max(initial=0)))
         workspace = Workspace(
             np.empty((LEVELS * max_slots, len(Seen)), np.int64),
             np.empty((LEVELS, len(Level)), np.int64),

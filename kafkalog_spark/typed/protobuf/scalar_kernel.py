@@ -10,7 +10,7 @@ import numpy as np
 
 from kafkalog_spark.kernels.primitives import helper, load_f32, load_f64, load_i32, load_i64
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
-from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
+from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, SlotCell
 from kafkalog_spark.typed.protobuf.scan_kernel import symbol_of
 from kafkalog_spark.typed.protobuf.wire import skip_value, uvarint
 
@@ -48,9 +48,9 @@ def put_varint(columns, column, kind, value, plan, slot, name_buffer):  # type: 
     symbol = symbol_of(plan, slot, number)
     if symbol >= 0:
         return builder.put_bytes(columns, column, texts, tables[symbol + 1], tables[symbol + 2])
-    size = slots[slot, Slot.UNKNOWN_SIZE]
+    size = slots[slot, SlotCell.UNKNOWN_PREFIX_SIZE]
     for i in range(size):
-        name_buffer[i] = texts[slots[slot, Slot.UNKNOWN] + i]
+        name_buffer[i] = texts[slots[slot, SlotCell.UNKNOWN_PREFIX] + i]
     if number < 0:
         name_buffer[size] = _MINUS
         size += 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from kafkalog_spark.kernels.primitives import helper, is_utf8
 from kafkalog_spark.typed.protobuf.field_types import WireType
-from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
+from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, SlotCell
 from kafkalog_spark.typed.protobuf.wire import skip_value, uvarint
 
 
@@ -39,35 +39,35 @@ def wire_of(kind):  # type: ignore[no-untyped-def]
 def symbol_of(plan, slot, number):  # type: ignore[no-untyped-def]
     """Return the index in plan.tables of the symbol with a number in the slot's enum, or -1 if it has none."""
     slots, tables = plan.slots, plan.tables
-    low, high = np.int64(0), slots[slot, Slot.SYMBOLS]
-    start = slots[slot, Slot.ENUM]
+    low, high = np.int64(0), slots[slot, SlotCell.SYMBOL_COUNT]
+    start = slots[slot, SlotCell.SYMBOL_TABLE]
     while low < high:
         middle = (low + high) // 2
         if tables[start + 3 * middle] < number:
             low = middle + 1
         else:
             high = middle
-    if low < slots[slot, Slot.SYMBOLS] and tables[start + 3 * low] == number:
+    if low < slots[slot, SlotCell.SYMBOL_COUNT] and tables[start + 3 * low] == number:
         return start + 3 * low
     return np.int64(-1)
 
 
 @helper
 def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
-    """Return which of slots[start:start + count], int64[n, len(Slot)], has a field number, or -1 if none does.
+    """Return which of slots[start:start + count], int64[n, len(SlotCell)], has a field number, or -1 if none does.
 
     likely: slot to try first.
     """
-    if likely < start + count and slots[likely, Slot.NUMBER] == number:
+    if likely < start + count and slots[likely, SlotCell.NUMBER] == number:
         return likely
     low, high = start, start + count
     while low < high:
         middle = (low + high) // 2
-        if slots[middle, Slot.NUMBER] < number:
+        if slots[middle, SlotCell.NUMBER] < number:
             low = middle + 1
         else:
             high = middle
-    return low if low < start + count and slots[low, Slot.NUMBER] == number else np.int64(-1)
+    return low if low < start + count and slots[low, SlotCell.NUMBER] == number else np.int64(-1)
 
 
 @helper
@@ -99,10 +99,10 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
                 return -after, begin
             at = after
             continue
-        kind = slots[slot, Slot.KIND]
-        likely = slot if slots[slot, Slot.REPEATED] else slot + 1
+        kind = slots[slot, SlotCell.KIND]
+        likely = slot if slots[slot, SlotCell.IS_REPEATED] else slot + 1
         expected_wire = wire_of(kind)
-        packed = wire == WireType.LEN and expected_wire != WireType.LEN and slots[slot, Slot.REPEATED] == 1
+        packed = wire == WireType.LEN and expected_wire != WireType.LEN and slots[slot, SlotCell.IS_REPEATED] == 1
         if wire != expected_wire and not packed:
             if root:
                 return np.int64(ProtobufFault.MISMATCH), begin
@@ -123,18 +123,22 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
             if root and has_unknown:
                 return np.int64(ProtobufFault.MISMATCH), begin
         elif kind == Kind.STRING:
-            if slots[slot, Slot.MUST_BE_UTF8] and not is_utf8(data, value, at):
+            if slots[slot, SlotCell.MUST_BE_UTF8] and not is_utf8(data, value, at):
                 return np.int64(ProtobufFault.UTF8), begin
-        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[slot, Slot.IS_CLOSED]:
+        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[slot, SlotCell.IS_CLOSED]:
             symbol, _ = uvarint(data, value, at)
             if symbol_of(plan, slot, np.int64(np.int32(symbol))) < 0:
                 if root:
                     return np.int64(ProtobufFault.MISMATCH), begin
                 continue
         row = base + slot - start
-        if (kind in (Kind.MESSAGE, Kind.TIMESTAMP)) and slots[slot, Slot.REPEATED] == 0 and seen[row, Seen.COUNT] > 0:
+        if (
+            (kind in (Kind.MESSAGE, Kind.TIMESTAMP))
+            and slots[slot, SlotCell.IS_REPEATED] == 0
+            and seen[row, Seen.COUNT] > 0
+        ):
             return np.int64(ProtobufFault.NEEDS_MERGE), begin
-        if slots[slot, Slot.ONEOF] >= 0 and not _clear_oneof(plan, slot, start, base, seen):
+        if slots[slot, SlotCell.ONEOF] >= 0 and not _clear_oneof(plan, slot, start, base, seen):
             return np.int64(ProtobufFault.NEEDS_MERGE), begin
         if seen[row, Seen.COUNT] == 0:
             seen[row, Seen.FIRST_TAG] = begin
@@ -142,7 +146,7 @@ def scan_fields(data, at, end, plan, start, count, seen, base, root):  # type: i
         seen[row, Seen.VALUE] = value
         seen[row, Seen.VALUE_END] = at
     for i in range(count):
-        if slots[start + i, Slot.REQUIRED] and seen[base + i, Seen.COUNT] == 0:
+        if slots[start + i, SlotCell.IS_REQUIRED] and seen[base + i, Seen.COUNT] == 0:
             return np.int64(ProtobufFault.REQUIRED), at
     return np.int64(ProtobufFault.NONE), at
 
@@ -159,7 +163,7 @@ def _count_packed(data, at, end, plan, slot, kind):  # type: ignore[no-untyped-d
             return np.int64(ProtobufFault.TRUNCATED), np.int64(0), False
         return np.int64(ProtobufFault.NONE), (end - at) // size, False
     elements, has_unknown = np.int64(0), False
-    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[slot, Slot.IS_CLOSED] == 1
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[slot, SlotCell.IS_CLOSED] == 1
     while at < end:
         number, at = uvarint(data, at, end)
         if at > end:
@@ -179,12 +183,12 @@ def _clear_oneof(plan, slot, start, base, seen):  # type: ignore[no-untyped-def]
     start, base, seen: as in `scan_fields`.
     """
     slots, tables = plan.slots, plan.tables
-    oneof = slots[slot, Slot.ONEOF]
+    oneof = slots[slot, SlotCell.ONEOF]
     for i in range(tables[oneof]):
         member = tables[oneof + 1 + i]
         if start + member == slot:
             continue
-        kind = slots[start + member, Slot.KIND]
+        kind = slots[start + member, SlotCell.KIND]
         if seen[base + member, Seen.COUNT] > 0 and (kind in (Kind.MESSAGE, Kind.TIMESTAMP)):
             return False
         seen[base + member, Seen.COUNT] = 0

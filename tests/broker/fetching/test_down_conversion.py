@@ -152,10 +152,13 @@ def test_down_conversion_of_a_zstd_batch_is_unsupported_compression_type(tmp_pat
     log.discard()
 
 
+@pytest.mark.parametrize("malformed", [b"\x01", b""], ids=["a length of -1", "missing"])
 @pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_down_conversion_returns_the_records_before_a_malformed_one(tmp_path: Path, codec: int) -> None:
+def test_down_conversion_returns_the_records_before_a_malformed_one(
+    tmp_path: Path, codec: int, malformed: bytes
+) -> None:
     records = some(3)
-    payload = encoded(records[:2], 0, NOW) + b"\x01"  # a length of -1
+    payload = encoded(records[:2], 0, NOW) + malformed
     data = batch(0, records, codec=codec, payload=payload)
     log = log_of(tmp_path / "log", (0, data))
     sent = [one for found in whole(data_of(log, 2)) for one in found.records]
