@@ -175,14 +175,6 @@ def retention_between(monkeypatch: pytest.MonkeyPatch, logs: RemoteLogs) -> None
     monkeypatch.setattr(remote_log_reader, "remote_segments", segments)
 
 
-async def copied_but_still_local(logs: RemoteLogs) -> None:
-    """Copy segments to remote storage without running local retention."""
-    for _ in range(6):
-        logs.broker.clock.advance(10)
-        await logs.manager.run_due()
-        await logs.idle()
-
-
 def test_aborted_transaction_is_found_when_retention_removes_its_local_segment_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +188,7 @@ def test_aborted_transaction_is_found_when_retention_removes_its_local_segment_m
         log.append_control(ControlType.ABORT, 7, 0, 0, NOW)  # in the second segment, which is still active
         await logs.settle()
         logs.append(range(20))
-        await copied_but_still_local(logs)
+        await logs.settle(retains_local=True)
         before = log.local_log_start_offset
         [remote] = [each for each in logs.manager.metadata.partitions.values() if each.in_state(COPY_FINISHED)]
         retention_between(monkeypatch, logs)
@@ -220,7 +212,7 @@ def test_offset_for_timestamp_is_found_when_retention_removes_its_local_segment_
         before = log.local_log_start_offset
         for number in range(30, 60):
             logs.broker.append("orders", 0, 1, size=500, timestamp=NOW + 10 * number)
-        await copied_but_still_local(logs)
+        await logs.settle(retains_local=True)
         [remote] = [each for each in logs.manager.metadata.partitions.values() if each.in_state(COPY_FINISHED)]
         retention_between(monkeypatch, logs)
         found = RemoteLogReader(logs.storage).offset_for_timestamp(log, remote, NOW + 10 * before)

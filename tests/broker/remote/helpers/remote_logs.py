@@ -125,13 +125,14 @@ class RemoteLogs:
         """Wait until no copy or deletion is running."""
         await self.manager.wait_until_idle()
 
-    async def settle(self) -> None:
-        """Run copies, deletions and local retention until none is due."""
+    async def settle(self, *, retains_local: bool = False) -> None:
+        """Run copies, deletions and, unless `retains_local`, local retention until none is due."""
         for _ in range(6):
             self.broker.clock.advance(10)
             await self.manager.run_due()
             await self.idle()
-            self.broker.tick(10)
+            if not retains_local:
+                self.broker.tick(10)
 
     def append(self, numbers: range, topic: str = "orders") -> None:
         for _ in numbers:
