@@ -19,12 +19,12 @@ def report(context: FetchContext, fetched: Sequence[FetchedPartition]) -> Sequen
     session = context.session
     if session is None:
         return fetched
-    changed = [partition for partition in fetched if must_report(session, partition)]
+    changed = [partition for partition in fetched if report_partition(session, partition)]
     return changed if context.is_incremental else fetched
 
 
-def must_report(session: Session, fetched: FetchedPartition) -> bool:
-    """Return True if an incremental response includes this partition, and store its state.
+def report_partition(session: Session, fetched: FetchedPartition) -> bool:
+    """Store the state of a partition in the session. Return True if an incremental response includes the partition.
 
     A partition with records moves behind all others, so that none starves when responses are full.
     """

@@ -34,7 +34,7 @@ MAX_ELEMENTS = 25_000
 20,000. Decoding holds the event loop, so the number is bounded. Kafka decodes in threads and has no such limit."""
 
 RESPONSE_SIZE_AND_CORRELATION = struct.Struct(">ii")
-"""Begin of a response frame: its size, and the correlation ID of the request."""
+"""Start of a response frame: its size, and the correlation ID of the request."""
 
 _VERSIONED = struct.Struct(">hh")  # API key and version, as requests begin with them
 _PRODUCE = 0

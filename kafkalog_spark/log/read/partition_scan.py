@@ -94,8 +94,9 @@ class _PartitionScan:
     Attributes:
         offset: Offset at which the read of a segment begins. It moves when that read has ended; until then the progress
             is in `ScanState.next_offset`.
-        reads_without_progress: Number of consecutive reads that a change, damage or the end of the listing stopped
-            before they got beyond `offset`. The log is listed again after such a read, so MAX_LISTINGS is their limit.
+        reads_without_progress: Number of consecutive reads that a change or damage stopped before they got beyond
+            `offset`, or that ended at the last listed segment. The log is listed again after each of them, at most
+            MAX_LISTINGS times.
     """
 
     log: PartitionLog

@@ -61,10 +61,8 @@ class RemoteObjects:
             recorded_prefix, recorded_key = decode_object_key(segment.custom_metadata)
             prefix = prefix if recorded_prefix is None else recorded_prefix
             expected_key = remote_key(Layout.AIVEN, segment, file).removesuffix(file.value)
-            if recorded_key not in (
-                None,
-                expected_key,
-            ):  # the plugin writes no other key, and another key may be that of another topic
+            # The plugin writes no other key, and another one may be that of another topic.
+            if recorded_key not in (None, expected_key):
                 raise CorruptRemoteMetadata(
                     f"the custom metadata of the segment has the object key {recorded_key[:200]!r}, expected "
                     f"{expected_key}"

@@ -144,9 +144,8 @@ class PlanCompiler:
         slot[SlotCell.ABSENT] = Absent.DEFAULT if _is_in_map_entry(field) else Absent.NULL
         if field_types.is_time(field.message_type, "Timestamp", "Duration"):
             slot[SlotCell.KIND] = Kind.TIMESTAMP
-            slot[SlotCell.MUST_FIT] = int(
-                value_type is not None
-            )  # Spark converts only the times that are in the schema
+            # Spark converts only the times that are in the schema.
+            slot[SlotCell.MUST_FIT] = int(value_type is not None)
         else:
             slot[SlotCell.KIND] = Kind.MESSAGE
             slot[SlotCell.MESSAGE] = self.compile_message(field.message_type, value_column, value_type)

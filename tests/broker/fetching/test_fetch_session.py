@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import FetchedPartition
-from kafkalog_broker.fetching.fetch_report import must_report
+from kafkalog_broker.fetching.fetch_report import report_partition
 from kafkalog_broker.fetching.fetch_request import FetchPartition, FetchRequest, SessionRequest
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 
@@ -121,7 +121,7 @@ def test_incremental_response_contains_partitions_with_records_errors_or_changed
 
     def tell(*, high_watermark: int = 5, log_start: int = 0, has_records: bool = False, error: bool = False) -> bool:
         return bool(
-            must_report(
+            report_partition(
                 session,
                 FetchedPartition(
                     wants(0),
@@ -148,7 +148,7 @@ def test_fetch_session_reads_a_partition_that_returned_records_last_in_the_next_
     cache = sessions()
     session = context(cache, 0, 0, [wants(0), wants(1), wants(2)]).session
     assert session is not None
-    must_report(session, FetchedPartition(wants(0), high_watermark=1, log_start_offset=0, size=1))
+    report_partition(session, FetchedPartition(wants(0), high_watermark=1, log_start_offset=0, size=1))
     assert [p.partition for p in context(cache, 1, 1, []).partitions] == [1, 2, 0]
 
 
