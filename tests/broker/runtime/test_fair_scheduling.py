@@ -125,7 +125,7 @@ async def test_slices_without_waiting_are_limited_until_sockets_are_read(time: T
 
 
 @in_a_loop
-async def test_stale_immediate_slices_ends_without_a_socket_read(time: Time) -> None:
+async def test_slices_are_granted_again_without_a_socket_read_after_the_longest_iteration(time: Time) -> None:
     one = FairQueue()
     assert one.slice_now(time.now)
     time.now += SLICES_PER_ITERATION * SLICE_S + MAX_ITERATION_S
